@@ -1,0 +1,32 @@
+# Each target is one or two commands; README.md gives them without make.
+PYTHON ?= python3
+ENV = .venv/bin
+BOOK = .venv-book/bin
+
+.PHONY: book test lab record clean
+
+book: .venv-book/ready        ## build the HTML in a small environment of its own
+	$(BOOK)/jupyter-book build . --warningiserror --nitpick --keep-going
+	@echo "The book is built. Open file://$(CURDIR)/_build/html/index.html"
+
+test: .venv/ready             ## run every test, notebooks included, and print a summary
+	$(ENV)/python tests/run.py
+
+lab: .venv/ready              ## open the chapters in JupyterLab
+	$(ENV)/jupyter lab --notebook-dir=chapters
+
+record: .venv/ready           ## run the chapters and store their outputs
+	$(ENV)/python tools/notebooks.py record
+
+clean:
+	rm -rf .venv .venv-book _build
+
+.venv-book/ready: requirements-book.txt
+	$(PYTHON) -m venv .venv-book
+	$(BOOK)/python -m pip install --quiet --requirement requirements-book.txt
+	@touch $@
+
+.venv/ready: requirements.txt requirements-book.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(ENV)/python -m pip install --quiet --requirement requirements.txt
+	@touch $@

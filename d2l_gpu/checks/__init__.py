@@ -1,0 +1,94 @@
+"""Checks for the exercises at the end of each chapter.
+
+`check("devices-1", my_answer)` prints one of three things: that nothing was attempted yet, a hint at what is
+wrong, or that the answer passes. Each chapter has one module of checkers here, named after it.
+
+A checker is a function under `@exercise("chapter-number")`. It takes the answer, calls it with inputs of its own
+(some of them random, so that a constant does not pass), and raises `Hint` where the answer is wrong.
+"""
+
+import difflib
+import dis
+import importlib
+import pkgutil
+import random
+import traceback
+
+_checkers = {}
+
+
+class Hint(Exception):
+    """What is wrong with an answer, and the way on. Raised by a checker, shown by `check`."""
+
+
+def exercise(name):
+    """Register the decorated function as the checker of the exercise `name`."""
+    def register(checker):
+        _checkers[name] = checker
+        return checker
+    return register
+
+
+def names():
+    """The names of all exercises that have a check, sorted."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return sorted(_checkers)
+
+
+def check(name, answer):
+    """Print whether `answer` solves the exercise `name`, and if not, a hint.
+
+    `answer` is what the exercise asks for, a value or a function. Raises ValueError for a name that no exercise
+    has. A wrong answer is no error: it prints its hint, whatever the answer itself raises.
+    """
+    print(verdict(name, answer))
+
+
+def verdict(name, answer):
+    """The line that `check` prints: it starts with "Not attempted yet", "Not yet" or "Passed"."""
+    known = names()
+    if name not in known:
+        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4) or known
+        raise ValueError(f"no exercise is called {name!r}: did you mean {' or '.join(map(repr, near))}?")
+    if _untouched(answer):
+        return f"Not attempted yet: {name}. Replace the dots in the cell above, run it, and check again."
+    state = random.getstate()
+    try:
+        _checkers[name](answer)
+    except Hint as hint:
+        return f"Not yet: {hint}"
+    except Exception as error:  # raised by the answer itself
+        line = _line_of(answer, error)
+        return f"Not yet: your answer raised {type(error).__name__}{line}: {error}"
+    finally:
+        random.setstate(state)
+    return f"Passed: {name}."
+
+
+def _untouched(answer):
+    """Whether this is still the stub: `...` as a value, or a function with nothing but `...` or `pass` in it."""
+    if answer is ...:
+        return True
+    code = getattr(answer, "__code__", None)
+    if code is None:
+        return False
+    does = [i for i in dis.get_instructions(code) if i.opname not in ("RESUME", "NOP", "RETURN_VALUE", "COPY_FREE_VARS")]
+    return all(i.opname in ("LOAD_CONST", "RETURN_CONST") and i.argval is None for i in does)
+
+
+def _line_of(answer, error):
+    """Where in the answer's own code the error came up, as ` in its line N`, if it did there."""
+    code = getattr(answer, "__code__", None)
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is code:
+            return f" in line {line - code.co_firstlineno + 1} of {answer.__name__}"
+    return ""
+
+
+def call(function, *args):
+    """`function(*args)`, or a `Hint` if the answer is not a function at all."""
+    if not callable(function):
+        raise Hint(f"this exercise asks for a function, and the answer is {function!r}. "
+                   "Pass the function itself, without calling it.")
+    return function(*args)

@@ -1,0 +1,12 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "_ext")]
+
+
+@pytest.fixture(scope="session")
+def root():
+    return ROOT
