@@ -41,7 +41,7 @@ def test_the_solution_is_folded_everywhere(source):
     assert source.startswith("#@title ")  # with cellView: Colab
     assert cell["metadata"]["cellView"] == "form"
     assert cell["metadata"]["jupyter"]["source_hidden"] is True  # JupyterLab
-    assert "hide-cell" in notebooks.tags(cell)  # the page
+    assert "hide-cell" in notebooks.tags(cell) and "solution" in cell["metadata"]["mystnb"]["code_prompt_show"]  # the page
 
 
 def test_every_exercise_has_a_stub_and_a_solution_in_one_chapter():

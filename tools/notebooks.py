@@ -134,7 +134,7 @@ def main():
             record(path)
         else:
             path.write_text(canonical(read(path)), encoding="utf-8")
-        print(f"{path.relative_to(ROOT)}: {options.command}ed" if options.command == "record" else f"{path.name}: formatted")
+        print(f"{path.relative_to(ROOT)}: done")
     if options.command == "record":
         print(f"recorded with torch on Python {platform.python_version()}, no GPU visible")
 

@@ -12,6 +12,7 @@ import dis
 import importlib
 import pkgutil
 import random
+import textwrap
 import traceback
 
 _checkers = {}
@@ -42,17 +43,17 @@ def check(name, answer):
     `answer` is what the exercise asks for, a value or a function. Raises ValueError for a name that no exercise
     has. A wrong answer is no error: it prints its hint, whatever the answer itself raises.
     """
-    print(verdict(name, answer))
+    print("\n".join(textwrap.fill(line, 78) for line in verdict(name, answer).splitlines()))
 
 
 def verdict(name, answer):
-    """The line that `check` prints: it starts with "Not attempted yet", "Not yet" or "Passed"."""
+    """What `check` prints: it starts with "Not attempted yet", "Not yet" or "Passed"."""
     known = names()
     if name not in known:
         near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4) or known
         raise ValueError(f"no exercise is called {name!r}: did you mean {' or '.join(map(repr, near))}?")
     if _untouched(answer):
-        return f"Not attempted yet: {name}. Replace the dots in the cell above, run it, and check again."
+        return f"Not attempted yet: {name}. Replace the dots and run the cell again."
     state = random.getstate()
     try:
         _checkers[name](answer)
@@ -73,8 +74,9 @@ def _untouched(answer):
     code = getattr(answer, "__code__", None)
     if code is None:
         return False
-    does = [i for i in dis.get_instructions(code) if i.opname not in ("RESUME", "NOP", "RETURN_VALUE", "COPY_FREE_VARS")]
-    return all(i.opname in ("LOAD_CONST", "RETURN_CONST") and i.argval is None for i in does)
+    idle = ("RESUME", "NOP", "RETURN_VALUE", "COPY_FREE_VARS")
+    does = [step for step in dis.get_instructions(code) if step.opname not in idle]
+    return all(step.opname in ("LOAD_CONST", "RETURN_CONST") and step.argval is None for step in does)
 
 
 def _line_of(answer, error):
