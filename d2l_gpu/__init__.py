@@ -8,7 +8,18 @@ package needs torch alone; matplotlib, torchvision and IPython are imported by t
 
 from .checks import check
 from .data import CLASSES, load_images
-from .devices import cpu, gpu, hardware, num_gpus, try_all_gpus, try_gpu
+from .devices import cpu, ensure_gpus, gpu, hardware, num_gpus, try_all_gpus, try_gpu
+from .transfers import count_transfers
 
-__all__ = ["CLASSES", "check", "cpu", "gpu", "hardware", "load_images", "num_gpus", "try_all_gpus", "try_gpu"]
+__all__ = [
+    "CLASSES", "check", "count_transfers", "cpu", "ensure_gpus", "gpu", "hardware", "load_images", "num_gpus",
+    "simulate_gpus", "simulated", "try_all_gpus", "try_gpu",
+]
 __version__ = "0.1.0"
+
+
+def __getattr__(name):
+    if name in ("simulate_gpus", "simulated"):  # the simulator is large: only those who use it pay for it
+        from . import simulator
+        return getattr(simulator, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

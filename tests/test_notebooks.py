@@ -15,7 +15,9 @@ each_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.s
 
 #: Cells whose output depends on the machine and is not compared, by chapter. Every entry is a decision.
 IGNORED = {
-    "01-devices": ["hardware", "build-cell", "threads"],
+    "01-devices": ["hardware", "build-cell", "threads", "ensure"],
+    "02-tensors-on-gpu": ["setup"],
+    "03-copying": ["setup", "cost-time", "print-cell", "pinned-time"],
 }
 
 
@@ -35,7 +37,7 @@ def test_cells_were_run_once_each_in_order(path):
 def test_cell_ids_are_unique_words(path):
     ids = [cell["id"] for cell in notebooks.read(path)["cells"]]
     assert len(set(ids)) == len(ids)
-    assert all(re.fullmatch(r"[a-z0-9-]{3,64}", id) for id in ids)
+    assert all(re.fullmatch(r"[a-z0-9-]{2,64}", id) for id in ids)
 
 
 @each_chapter

@@ -1,5 +1,7 @@
 """Plausible wrong answers to the exercises: for each, words that its hint must contain."""
 
+import math
+
 import torch
 
 cpu, cuda = torch.device("cpu"), torch.device("cuda")
@@ -100,4 +102,111 @@ WRONG = {
         "hides it": _diagnose(lambda built, driver: _major(driver) < _major(built), visible=False),
         "Return one of": _diagnose(lambda built, driver: False, none="cpu"),
     },
+    # ------------------------------------------------------------------------------ 02 tensors on a GPU
+    "tensors-1": {
+        "ask the dtype": lambda shape, dtype: math.prod(shape) * 4,
+        "how many numbers there are": lambda shape, dtype: math.prod(shape),
+        "those are bits": lambda shape, dtype: math.prod(shape) * dtype.itemsize * 8,
+        "multiplied, not added": lambda shape, dtype: sum(shape) * dtype.itemsize,
+        "All dimensions count": lambda shape, dtype: math.prod(shape[:2]) * dtype.itemsize,
+        "holds one number": lambda shape, dtype: math.prod(shape) * dtype.itemsize if shape else 0,
+        "Is a return missing": lambda shape, dtype: print(end=""),
+    },
+    "tensors-2": {
+        "own bytes": lambda ts: sum(math.prod(s) * d.itemsize for s, d in ts),
+        "round every tensor, then add": lambda ts: -(-sum(math.prod(s) * d.itemsize for s, d in ts) // 512) * 512,
+        "rounded down": lambda ts: sum(math.prod(s) * d.itemsize // 512 * 512 for s, d in ts),
+        "no further unit": lambda ts: sum((math.prod(s) * d.itemsize // 512 + 1) * 512 for s, d in ts),
+    },
+    "tensors-3": {
+        "used or seeded the global generator": lambda x, seed: torch.manual_seed(seed) and torch.randn_like(x),
+        "Move it there": lambda x, seed: torch.randn(x.shape, generator=_seeded(seed), dtype=x.dtype),
+        "Take over the dtype": lambda x, seed: torch.randn(x.shape, generator=_seeded(seed)).to(x.device),
+        "two calls gave different numbers": lambda x, seed: torch.randn(x.shape, generator=_FRESH, dtype=x.dtype).to(x.device),
+        "another seed gave the same": lambda x, seed: torch.randn(x.shape, generator=_seeded(0), dtype=x.dtype).to(x.device),
+        "in the dtype of x": lambda x, seed: torch.randn(x.shape, generator=_seeded(seed), dtype=torch.float64).to(x),
+        "has shape": lambda x, seed: torch.randn(x.shape[0], generator=_seeded(seed), dtype=x.dtype).to(x.device),
+    },
+    "tensors-4": {
+        "a view of something larger": lambda batch, scores, k: batch[scores.argsort(descending=True)][:k],
+        "wrong order": lambda batch, scores, k: batch[scores.argsort()[-k:]],
+        "first rows": lambda batch, scores, k: batch[:k].clone(),
+        "it should stay there": lambda batch, scores, k: batch[scores.topk(k).indices].cpu(),
+        "has shape": lambda batch, scores, k: batch[scores.argmax()],
+        "with the highest scores": lambda batch, scores, k: batch[scores.argsort()[:k]],
+    },
+    # --------------------------------------------------------------------------------------- 03 copying
+    "copying-1": {
+        "does not change x": lambda x, device: [x.to(device), x][1],
+        "you made a copy": lambda x, device: x.to(device, copy=True),
+        "Is a return missing": lambda x, device: print(end=""),
+        "the numbers have changed": lambda x, device: x.to(device) if x.device == device else torch.zeros_like(x, device=device),
+        "Return a tensor": lambda x, device: device,
+    },
+    "copying-2": {
+        "Put the losses together": lambda losses: [loss.item() for loss in losses],
+        "one of each is enough": lambda losses: _in_halves(losses),
+        "a list of Python floats": lambda losses: list(torch.stack(losses)) if losses else [],
+        "in their order": lambda losses: torch.stack(losses[::-1]).tolist() if losses else [],
+        "an empty list": lambda losses: torch.stack(losses).mean().item() if losses else 0.0,
+    },
+    "copying-3": {
+        "move it before the loop": lambda bs, t, device: [b.to(device) @ t.to(device) for b in bs],
+        "computed on the CPU": lambda bs, t, device: [(b @ t).to(device) for b in bs],
+        "moved all batches together": lambda bs, t, device: list(torch.stack(bs).to(device) @ t.to(device)),
+        "yours are on cpu": lambda bs, t, device: [b @ t for b in bs],
+        "copied something back": lambda bs, t, device: [_looked_at(b.to(device) @ u) for u in [t.to(device)] for b in bs],
+        "one product for each": lambda bs, t, device: torch.cat(bs).to(device) @ t.to(device),
+    },
+    "copying-4": {
+        "Keep the structure": lambda batch, device: [_moved(v, device) for v in batch] if isinstance(batch, tuple) else _moved(batch, device),
+        "Leave them alone": lambda batch, device: _careless(batch, device),
+        "now another object": lambda batch, device: _moved(batch, device, lambda x, d: x.to(d, copy=True)),
+        "the original batch has changed": lambda batch, device: _in_place(batch, device),
+        "Go into every list": lambda batch, device: _moved(batch, device, deep=False),
+        "came back changed": lambda batch, device: _moved(batch, device, rest=str),
+    },
 }
+
+_FRESH = torch.Generator().manual_seed(1)
+
+
+def _seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def _in_halves(losses):
+    half = len(losses) // 2
+    return [v for part in (losses[:half], losses[half:]) if part for v in torch.stack(part).tolist()]
+
+
+def _looked_at(product):
+    product.sum().item()
+    return product
+
+
+def _moved(batch, device, to=lambda x, device: x.to(device), rest=lambda value: value, deep=True):
+    if isinstance(batch, torch.Tensor):
+        return to(batch, device)
+    if isinstance(batch, dict):
+        return {key: _moved(value, device, to, rest, deep) for key, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        inner = [_moved(value, device, to, rest, deep) if deep or not isinstance(value, (list, dict)) else value for value in batch]
+        return type(batch)(inner)
+    return rest(batch)
+
+
+def _careless(batch, device):
+    if isinstance(batch, dict):
+        return {key: _careless(value, device) for key, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(_careless(value, device) for value in batch)
+    return batch.to(device)
+
+
+def _in_place(batch, device):
+    if isinstance(batch, dict):
+        for key, value in batch.items():
+            batch[key] = _moved(value, device)
+        return batch
+    return _moved(batch, device)
