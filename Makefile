@@ -3,7 +3,7 @@ PYTHON ?= python3
 ENV = .venv/bin
 BOOK = .venv-book/bin
 
-.PHONY: book test lab record clean
+.PHONY: book test test-matrix lab record clean
 
 book: .venv-book/ready        ## build the HTML in a small environment of its own
 	$(BOOK)/jupyter-book build . --warningiserror --nitpick --keep-going
@@ -11,6 +11,9 @@ book: .venv-book/ready        ## build the HTML in a small environment of its ow
 
 test: .venv/ready             ## run every test, notebooks included, and print a summary
 	$(ENV)/python tests/run.py
+
+test-matrix:                  ## the package and the simulator under other releases of torch
+	$(PYTHON) tests/matrix.py $(TORCH)
 
 lab: .venv/ready              ## open the chapters in JupyterLab
 	$(ENV)/jupyter lab --notebook-dir=chapters

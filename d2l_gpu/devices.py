@@ -127,7 +127,7 @@ def _simulate(n):
     except simulator.SimulatorUnavailable as error:
         print(f"GPUs cannot be simulated with this release of torch, so the CPU stands in for them ({error})")
         return
-    print(f"{_count(n, 'simulated GPU')}: values and placement as on real ones, no speed. This machine has no GPU.")
+    print(f"{_count(n, 'simulated GPU')}: real values, CUDA's rules of placement, no speed (no real GPU here)")
 
 
 def _simulation():
@@ -244,11 +244,13 @@ def _cuda_device(i):
     if _simulation():
         return Device(f"cuda:{i}", properties.name, properties.total_memory, "in main memory")
     capability = (properties.major, properties.minor)
-    note = f"compute capability {capability[0]}.{capability[1]}"
-    built_for = [int(arch[3:].rstrip("af")) for arch in torch.cuda.get_arch_list() if arch.startswith("sm_")]
-    if built_for and 10 * capability[0] + capability[1] < min(built_for):
-        oldest = divmod(min(built_for), 10)
-        note += f": too old for this build of torch, which needs {oldest[0]}.{oldest[1]}"
+    note = "compute capability {}.{}".format(*capability)
+    built_for = [arch.split("_") for arch in torch.cuda.get_arch_list() if arch.startswith(("sm_", "compute_"))]
+    built_for = [(kind, divmod(int(number.rstrip("af")), 10)) for kind, number in built_for]
+    if built_for and not any(have[0] == capability[0] and have <= capability if kind == "sm" else have <= capability
+                             for kind, have in built_for):  # machine code fits within a generation, PTX any newer card
+        has = ", ".join("{}.{}".format(*have) for _, have in built_for)
+        note += f": this build of torch has no code for it (it has {has})"
     return Device(f"cuda:{i}", properties.name, properties.total_memory, note)
 
 

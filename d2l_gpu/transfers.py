@@ -43,17 +43,19 @@ def count_transfers():
 
     Gives a `Transfers`, complete when the block ends. On simulated GPUs it is read from their ledger. On real
     devices it watches PyTorch's operators in the calling thread: it sees copies, `.item()`, printing, operators
-    whose result has a size that the host must know (`nonzero`, a boolean mask), and calls of
-    `torch.cuda.synchronize()`; not what a backward pass or a DataLoader does in threads of its own. On a CPU
-    alone everything is zero.
+    whose result has a size that the host must know (`nonzero`, a boolean mask), indices on the host, and calls of
+    `torch.cuda.synchronize()`. It does not see what a backward pass or a DataLoader does in threads of its own,
+    nor the synchronization of events and streams. On a CPU alone everything is zero.
 
     A copy is a wait unless it runs on while the host goes on: device to device, or `non_blocking=True` with
-    pinned host memory.
+    pinned host memory. With `non_blocking=True` and ordinary memory the cause is "staging": the host goes on when
+    the driver has taken the bytes over. Source: ATen's copy kernel for CUDA; CUDA Runtime API, "API
+    synchronization behavior".
     """
     used = Transfers()
     simulation = _simulation()
     if simulation is None:
-        with _Watch(used), _watched_synchronize(used):
+        with _watched(used), _Watch(used):
             yield used
         return
     with simulation.record() as ledger:
@@ -80,11 +82,13 @@ class _Watch(TorchDispatchMode):
             self.copied(args[0], out, kwargs.get("non_blocking", False))
         elif name == "aten::copy_":
             self.copied(args[1], args[0], len(args) > 2 and args[2] or kwargs.get("non_blocking", False))
+        elif name in ("aten::index", "aten::index_put", "aten::index_put_"):
+            self.indexed(args[0], args[1])
         elif name == "aten::_local_scalar_dense":
             if not _on_host(args[0]):
                 self.count("D2H", args[0].element_size(), "item")
         elif torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags:
-            if any(isinstance(t, torch.Tensor) and not _on_host(t) for t in args) and _needs_size(name, args):
+            if any(isinstance(t, torch.Tensor) and not _on_host(t) for t in args):
                 self.used.waits[name.removeprefix("aten::")] += 1
         return out
 
@@ -96,8 +100,19 @@ class _Watch(TorchDispatchMode):
         converted_first = non_blocking != _on_host(source)
         nbytes = source.numel() * (target if converted_first else source).element_size()
         host = source if kind == "H2D" else target
-        overlaps = kind == "D2D" or (non_blocking and host.is_pinned())
-        self.count(kind, nbytes, None if overlaps else kind)
+        if kind == "D2D" or (non_blocking and host.is_pinned()):
+            wait = None
+        else:
+            wait = "staging" if non_blocking and kind == "H2D" else kind
+        self.count(kind, nbytes, wait)
+
+    def indexed(self, tensor, indices):
+        """A mask makes the host wait for its size; an index on the host is copied to the device."""
+        for index in () if _on_host(tensor) else indices:
+            if index is not None and index.dtype in (torch.bool, torch.uint8):
+                self.used.waits["index"] += not _on_host(index)
+            if index is not None and _on_host(index):
+                self.count("H2D", index.nbytes, "H2D")
 
     def count(self, kind, nbytes, wait):
         self.used.copies[kind] += 1
@@ -110,23 +125,24 @@ def _on_host(tensor):
     return tensor.device.type == "cpu"
 
 
-def _needs_size(name, args):
-    """`index` has a size to wait for only under a mask; with integer indices it has none."""
-    if name != "aten::index":
-        return True
-    return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
-
-
 @contextlib.contextmanager
-def _watched_synchronize(used):
-    original = torch.cuda.synchronize
+def _watched(used):
+    """Let a `_Watch` see what PyTorch hides from it: synchronize, printing, and `torch.tensor(..., device=)`."""
+    synchronize, to_text = torch.cuda.synchronize, torch._tensor_str._str_intern
+    lift = torch._C._only_lift_cpu_tensors()
 
-    def synchronize(device=None):
+    def watched_synchronize(device=None):
         used.waits["synchronize"] += 1
-        return original(device)
+        return synchronize(device)
 
-    torch.cuda.synchronize = synchronize
+    def watched_text(*args, **kwargs):  # PyTorch prints with all modes off
+        with _Watch(used):
+            return to_text(*args, **kwargs)
+
+    torch.cuda.synchronize, torch._tensor_str._str_intern = watched_synchronize, watched_text
+    torch._C._set_only_lift_cpu_tensors(True)  # make a host tensor, then copy it: what happens anyway, in the open
     try:
         yield
     finally:
-        torch.cuda.synchronize = original
+        torch.cuda.synchronize, torch._tensor_str._str_intern = synchronize, to_text
+        torch._C._set_only_lift_cpu_tensors(lift)

@@ -24,9 +24,9 @@ WHAT = "d2l.ensure_gpus(2)\nprint(d2l.num_gpus(), d2l.try_gpu(), d2l.try_gpu(1))
 
 
 @pytest.mark.parametrize("value, said, devices_", [
-    ("", "2 simulated GPUs: values and placement as on real ones, no speed. This machine has no GPU.\n", "2 cuda:0 cuda:1\n"),
-    ("2", "2 simulated GPUs: values and placement as on real ones, no speed. This machine has no GPU.\n", "2 cuda:0 cuda:1\n"),
-    ("1", "1 simulated GPU: values and placement as on real ones, no speed. This machine has no GPU.\n"
+    ("", "2 simulated GPUs: real values, CUDA's rules of placement, no speed (no real GPU here)\n", "2 cuda:0 cuda:1\n"),
+    ("2", "2 simulated GPUs: real values, CUDA's rules of placement, no speed (no real GPU here)\n", "2 cuda:0 cuda:1\n"),
+    ("1", "1 simulated GPU: real values, CUDA's rules of placement, no speed (no real GPU here)\n"
           "1 GPU here: the CPU stands in for cuda:1\n", "1 cuda:0 cpu\n"),
     ("0", "No GPU here: the CPU stands in for cuda:0, cuda:1\n", "0 cpu cpu\n"),
 ])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import d2l_gpu as d2l
-from d2l_gpu.transfers import Transfers, _Watch
+from d2l_gpu.transfers import Transfers, _Watch, _watched
 
 
 @pytest.fixture
@@ -75,8 +75,37 @@ def test_on_a_cpu_alone_everything_is_zero():
 @pytest.fixture
 def watch():
     used = Transfers()
-    with _Watch(used):
+    with _watched(used), _Watch(used):
         yield used
+
+
+def test_under_the_watch_torch_tensor_makes_its_copy_in_the_open(watch):
+    assert torch._C._only_lift_cpu_tensors()
+
+
+def test_the_watch_sees_what_printing_does(monkeypatch):
+    used = Transfers()
+    with _watched(used), _Watch(used):
+        monkeypatch.setattr("d2l_gpu.transfers._on_host", lambda tensor: False)  # the CPU plays the device
+        str(torch.ones(2, 3))
+    assert used.copies["D2H"] > 6 and used.waits["item"] == used.copies["D2H"]
+
+
+def test_the_watch_takes_its_hands_off_afterwards():
+    before = torch.cuda.synchronize, torch._tensor_str._str_intern, torch._C._only_lift_cpu_tensors()
+    with d2l.count_transfers():
+        pass
+    assert before == (torch.cuda.synchronize, torch._tensor_str._str_intern, torch._C._only_lift_cpu_tensors())
+
+
+def test_the_watch_sees_an_index_on_the_host_travel(watch):
+    torch.ones(4, 2, device="meta")[torch.tensor([0, 1])]
+    assert (watch.copies["H2D"], watch.bytes["H2D"]) == (1, 16)
+
+
+def test_without_pinned_memory_a_non_blocking_copy_is_held_up_by_staging(watch):
+    torch.ones(4).to("meta", non_blocking=True)
+    assert dict(watch.waits) == {"staging": 1}
 
 
 def test_the_watch_sees_a_copy_to_a_device_and_its_wait(watch):

@@ -1,5 +1,6 @@
 """Plausible wrong answers to the exercises: for each, words that its hint must contain."""
 
+import itertools
 import math
 
 import torch
@@ -66,6 +67,52 @@ def _fresh_value_error(i):
         raise ValueError("bad index")
 
 
+def _one_of(devices):
+    if len(devices) > 1:
+        raise ValueError("several devices")
+    return devices.pop() if devices else cpu
+
+
+def _standardize(keep, use=lambda x, t: t):
+    class Layer(torch.nn.Module):
+        def __init__(self, mean, std):
+            super().__init__()
+            keep(self, "mean", torch.tensor(mean))
+            keep(self, "std", torch.tensor(std))
+
+        def forward(self, x):
+            return (x - use(x, self.mean)) / use(x, self.std)
+    return Layer
+
+
+def _rescale(net, target, write, norm_of=lambda ps: torch.stack([p.norm() for p in ps]).norm().item()):
+    with torch.no_grad():
+        norm = norm_of(list(net.parameters()))
+        for module in net.modules():
+            for name, p in list(module.named_parameters(recurse=False)):
+                if write is _replace:
+                    setattr(module, name, torch.nn.Parameter(p * (target / norm)))
+                else:
+                    write(p, target / norm)
+    return norm
+
+
+def _replace():
+    """A mark: make new parameters instead of writing into the old ones."""
+
+
+def _numbers(net):
+    return sum(p.numel() for p in net.parameters())
+
+
+def _resume(path, net, optimizer, assign=False, **how):
+    checkpoint = torch.load(path, **how)
+    net.load_state_dict(checkpoint["model"], assign=assign)
+    if optimizer is not None:
+        optimizer.load_state_dict(checkpoint["optimizer"])
+    return checkpoint["epoch"]
+
+
 WRONG = {
     "devices-1": {
         "== does not know that": lambda a, b: a == b,
@@ -85,11 +132,11 @@ WRONG = {
         "Name it": _nth(check=_fresh_value_error),
     },
     "devices-3": {
-        "chose by utilization": _freest(lambda r: -int(r[4])),
-        "the larger card": _freest(lambda r: int(r[3])),
-        "the least used card": _freest(lambda r: -int(r[2])),
-        "compare numbers, not text": _freest(lambda r: str(int(r[3]) - int(r[2]))),
-        "It is not the line number": _freest(lambda r: int(r[3]) - int(r[2]), lambda row, rows: card(rows.index(row))),
+        "choosing by utilization": _freest(lambda r: -int(r[4])),
+        "choosing the larger card": _freest(lambda r: int(r[3])),
+        "choosing the least used card": _freest(lambda r: -int(r[2])),
+        "Compare numbers": _freest(lambda r: str(int(r[3]) - int(r[2]))),
+        "taking the line number": _freest(lambda r: int(r[3]) - int(r[2]), lambda row, rows: card(rows.index(row))),
         "No GPU means the CPU": _freest(lambda r: int(r[3]) - int(r[2]), empty=False),
         "a str": _freest(lambda r: int(r[3]) - int(r[2]), lambda row, rows: f"cuda:{row[0]}"),
     },
@@ -124,6 +171,8 @@ WRONG = {
         "Take over the dtype": lambda x, seed: torch.randn(x.shape, generator=_seeded(seed)).to(x.device),
         "two calls gave different numbers": lambda x, seed: torch.randn(x.shape, generator=_FRESH, dtype=x.dtype).to(x.device),
         "another seed gave the same": lambda x, seed: torch.randn(x.shape, generator=_seeded(0), dtype=x.dtype).to(x.device),
+        "you drew the numbers on": lambda x, seed: torch.randn(
+            x.shape, device=x.device, dtype=x.dtype, generator=torch.Generator(x.device).manual_seed(seed)),
         "in the dtype of x": lambda x, seed: torch.randn(x.shape, generator=_seeded(seed), dtype=torch.float64).to(x),
         "has shape": lambda x, seed: torch.randn(x.shape[0], generator=_seeded(seed), dtype=x.dtype).to(x.device),
     },
@@ -142,13 +191,14 @@ WRONG = {
         "Is a return missing": lambda x, device: print(end=""),
         "the numbers have changed": lambda x, device: x.to(device) if x.device == device else torch.zeros_like(x, device=device),
         "Return a tensor": lambda x, device: device,
+        "says where it should be": lambda x, device: x if x.device == device else x.to(cpu, copy=True),
     },
     "copying-2": {
         "Put the losses together": lambda losses: [loss.item() for loss in losses],
         "one of each is enough": lambda losses: _in_halves(losses),
         "a list of Python floats": lambda losses: list(torch.stack(losses)) if losses else [],
         "in their order": lambda losses: torch.stack(losses[::-1]).tolist() if losses else [],
-        "an empty list": lambda losses: torch.stack(losses).mean().item() if losses else 0.0,
+        "the list may be empty": lambda losses: torch.stack(losses).tolist() if losses else None,
     },
     "copying-3": {
         "move it before the loop": lambda bs, t, device: [b.to(device) @ t.to(device) for b in bs],
@@ -164,7 +214,46 @@ WRONG = {
         "now another object": lambda batch, device: _moved(batch, device, lambda x, d: x.to(d, copy=True)),
         "the original batch has changed": lambda batch, device: _in_place(batch, device),
         "Go into every list": lambda batch, device: _moved(batch, device, deep=False),
+        "batches nest": lambda batch, device: _careless_and_flat(batch, device),
         "came back changed": lambda batch, device: _moved(batch, device, rest=str),
+    },
+    # -------------------------------------------------------------------------- 04 networks on a GPU
+    "networks-1": {
+        "Look at the buffers too": lambda m: next(m.parameters()).device if m.children() and not isinstance(m, torch.nn.ReLU) else cpu,
+        "Then it is the CPU": lambda m: next(itertools.chain(m.parameters(), m.buffers())).device,
+        "Raise a ValueError that names": lambda m: next(itertools.chain(m.parameters(), m.buffers(), [torch.zeros(0)])).device,
+        "does not name both": lambda m: _one_of({t.device for t in itertools.chain(m.parameters(), m.buffers())}),
+        "return a torch.device": lambda m: str(next(itertools.chain(m.parameters(), m.buffers(), [torch.zeros(0)])).device),
+        "and you returned cpu": lambda m: cpu,
+    },
+    "networks-2": {
+        "in place": lambda net, target: _rescale(net, target, _replace),
+        "each parameter has the norm": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(target / p.norm())),
+        "and should be": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(target)),
+        "one number": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(f), lambda ps: sum(p.norm().item() ** 2 for p in ps) ** 0.5),
+        "the norm before was": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(f)) * 0 + target,
+        "as a Python float": lambda net, target: torch.tensor(_rescale(net, target, lambda p, f: p.mul_(f))),
+        "have not changed": lambda net, target: _rescale(net, target, lambda p, f: p * f),
+        "one factor": lambda net, target: _rescale(net, target, lambda p, f: p.fill_(target / _numbers(net) ** 0.5)),
+    },
+    "networks-3": {
+        "the numbers stayed behind": _standardize(lambda self, name, t: setattr(self, name, t)),
+        "an optimizer would train them": _standardize(lambda self, name, t: setattr(self, name, torch.nn.Parameter(t))),
+        "Buffers are for this": _standardize(lambda self, name, t: setattr(self, name, torch.nn.Parameter(t, requires_grad=False))),
+        "Is `persistent=False` set": _standardize(lambda self, name, t: self.register_buffer(name, t, persistent=False)),
+        "copies to the device again": _standardize(lambda self, name, t: setattr(self, name, t), lambda x, t: t.to(x.device)),
+        "pass the class itself": torch.nn.Identity(),
+        "expected [[": _standardize(lambda self, name, t: self.register_buffer(name, t if name == "mean" else t ** 2)),
+    },
+    "networks-4": {
+        "without map_location": lambda path, net, opt: _resume(path, net, opt),
+        "runs whatever code": lambda path, net, opt: _resume(path, net, opt, map_location="cpu", weights_only=False),
+        "load its state too": lambda path, net, opt: _resume(path, net, None, map_location="cpu"),
+        "has moved": lambda path, net, opt: [_resume(path, net, opt, map_location="cpu"), net.to("cpu")][0] if next(
+            net.parameters()).device.type != "cpu" else _resume(path, net, opt, map_location="cpu"),
+        "the checkpoint says epoch": lambda path, net, opt: _resume(path, net, opt, map_location="cpu") + 1,
+        "did not call torch.load": lambda path, net, opt: 3,
+        "other parameter objects": lambda path, net, opt: _resume(path, net, opt, assign=True, map_location="cpu"),
     },
 }
 
@@ -210,3 +299,9 @@ def _in_place(batch, device):
             batch[key] = _moved(value, device)
         return batch
     return _moved(batch, device)
+
+
+def _careless_and_flat(batch, device):
+    if isinstance(batch, dict):
+        return {key: value.to(device) for key, value in batch.items()}
+    return type(batch)(value.to(device) for value in batch) if isinstance(batch, (list, tuple)) else batch.to(device)

@@ -138,7 +138,7 @@ def queue():
             parts.append(f'<rect x="{70 + start:g}" y="{y}" width="{length:g}" height="24" fill="{inside}" stroke="{stroke}" '
                          f'stroke-width="1.5"{dash}/>')
             if label:
-                parts.append(text(70 + start + length / 2, y + 17, label, 13, color=MOVE if kind == "wait" else INK))
+                parts.append(text(70 + start + length / 2, y + 18, label, 15, color=MOVE if kind == "wait" else INK))
         return "".join(parts)
 
     shapes = [text(20, 34, "Queue at the counter: fetch every cup", 16, "start", weight="bold")]
@@ -149,18 +149,33 @@ def queue():
     shapes += [lane(48, "host", HOST, HOST_FILL, host), lane(80, "GPU", CARD, CARD_FILL, card),
                text(20, 128, "between two cups the GPU has nothing to do", 14, "start", SOFT),
                text(20, 176, "Order by phone: collect once", 16, "start", weight="bold")]
-    host = [(16 * k, 16, "", "work") for k in range(4)] + [(64, 180, "free for other things", "work")]
-    shapes += [lane(190, "host", HOST, HOST_FILL, host[:4]),
-               f'<rect x="134" y="190" width="110" height="24" fill="none" stroke="{HOST}" stroke-width="1"/>',
-               text(189, 207, "does other work", 13, color=HOST),
-               lane(190, "", HOST, HOST_FILL, [(174, 66, "waits once", "wait")]),
+    host = [(16 * k, 16, "", "work") for k in range(4)] + [(64, 96, "other work", "work"), (160, 80, "waits once", "wait")]
+    shapes += [lane(190, "host", HOST, HOST_FILL, host),
                lane(222, "GPU", CARD, CARD_FILL, [(16 + 56 * k, 56, f"cup {k + 1}", "work") for k in range(4)]),
                text(20, 270, "the four cups are ready sooner, with one wait", 14, "start", SOFT)]
     save("queue.svg", 288, "Two time lines. Above, the host orders a cup and waits for it four times, and the GPU is idle in "
          "between. Below, the host orders four cups, does other work, and waits once; the GPU works without a break.", *shapes)
 
 
+def module_to():
+    rows = [("weight = nn.Parameter(...)", True), ('register_buffer("mask", ...)', True), ("blocks = nn.ModuleList([...])", True),
+            ("scale = torch.ones(3)", False), ("layers = [nn.Linear(...)]", False)]
+    shapes = [heads(MOVE), text(20, 32, "a module, and what net.to(gpu) moves", 16, "start", weight="bold"),
+              box(20, 46, 290, 222, HOST, HOST_FILL), text(34, 258, "main memory", 14, "start", HOST, "bold"),
+              box(370, 46, 90, 222, CARD, CARD_FILL), text(415, 258, "GPU", 14, color=CARD, weight="bold")]
+    for k, (line, moves) in enumerate(rows):
+        y = 60 + 37 * k
+        shapes += [box(32, y, 266, 30, CARD if moves else HOST, CARD_FILL if moves else "#ffffff", 4),
+                   text(42, y + 20, line, 15, "start")]
+        if moves:
+            shapes += [arrow(304, y + 15, 384, y + 15), box(388, y, 54, 30, CARD, "#ffffff", 4)]
+        else:
+            shapes.append(text(322, y + 20, "stays", 15, "start", MOVE))
+    save("module-to.svg", 284, "A module with five attributes. A parameter, a buffer and the layers of a ModuleList move to the GPU; "
+         "a plain tensor and layers in a Python list stay in main memory.", *shapes)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue):
+    for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to):
         draw()

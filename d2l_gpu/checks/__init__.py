@@ -63,7 +63,7 @@ def verdict(name, answer):
     except Exception as error:
         reason = f"{type(error).__name__}{_line_of(answer, error)}: {error}"
         if getattr(error, "raised_by_answer", False):
-            return f"Not yet: your answer raised {reason}"
+            return f"Not yet: {error.called}your answer raised {reason}"
         return f"Not yet: the check cannot make sense of what your answer returned ({reason})"
     finally:
         random.setstate(state)
@@ -95,18 +95,18 @@ def _line_of(answer, error):
 def some_devices():
     """Two GPUs for a checker to place tensors on: the real or simulated ones of this process, else simulated ones for
     as long as the block lasts. The list is empty if this release of torch cannot simulate them."""
-    import d2l_gpu as d2l
-    from d2l_gpu.simulator import SimulatorUnavailable
-    if d2l.num_gpus():
-        yield d2l.try_all_gpus()[:2]
+    from ..devices import num_gpus, try_all_gpus
+    if num_gpus():
+        yield try_all_gpus()[:2]
         return
+    from ..simulator import SimulatorUnavailable, simulate_gpus
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(d2l.simulate_gpus(2))
+            stack.enter_context(simulate_gpus(2))
         except SimulatorUnavailable:
             yield []
         else:
-            yield d2l.try_all_gpus()
+            yield try_all_gpus()
 
 
 def call(function, *args):
@@ -118,4 +118,6 @@ def call(function, *args):
         return function(*args)
     except Exception as error:
         error.raised_by_answer = True
+        given = ", ".join(map(repr, args))
+        error.called = f"for {given} " if args and len(given) < 200 and "\n" not in given else ""
         raise

@@ -4,6 +4,7 @@ import math
 import random
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import Hint, call, exercise, some_devices
 
@@ -17,7 +18,8 @@ def tensor_bytes(answer):
              ((a,), torch.bool, "A bool takes a whole byte."),
              ((a, b, 3), torch.uint8, "All dimensions count."),
              ((), torch.float32, "A tensor without dimensions holds one number."),
-             ((a, 0), torch.int64, "No rows or columns, no numbers.")]
+             ((a, 0), torch.int64, "No rows or columns, no numbers."),
+             ((10**6, 10**6, a), torch.float32, "")]  # nobody can make this one
     for shape, dtype, why in cases:
         got, expected = call(answer, shape, dtype), math.prod(shape) * dtype.itemsize
         if got is None:
@@ -39,8 +41,8 @@ def allocation(answer):
         return -(-math.prod(shape) * dtype.itemsize // 512) * 512
 
     n = random.randrange(3, 9)
-    cases = [[((1000, 1000), torch.float32)], [((128,), torch.float32)], [((n,), torch.uint8)] * n,
-             [((1000, n), torch.float32), ((1000, n), torch.int64)], [((0,), torch.float32)], []]
+    cases = [[((500, 500), torch.float32)], [((128,), torch.float32)], [((n,), torch.uint8)] * n,
+             [((1001, n), torch.float32), ((1001, n), torch.int64)], [((0,), torch.float32)], []]
     for tensors in cases:
         got, expected = call(answer, list(tensors)), sum(units(*t) for t in tensors)
         exact = sum(math.prod(shape) * dtype.itemsize for shape, dtype in tensors)
@@ -60,6 +62,20 @@ def allocation(answer):
         raise Hint(said)
 
 
+class _Draws(TorchDispatchMode):
+    """Notes on which devices random numbers are drawn: simulated GPUs draw the CPU's, so the values do not tell."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded in func.tags and isinstance(out, torch.Tensor):
+            self.places.add(out.device.type)
+        return out
+
+
 @exercise("tensors-3")
 def noise_like(answer):
     seed = random.randrange(10_000)
@@ -68,7 +84,8 @@ def noise_like(answer):
             for dtype in (torch.float32, torch.float64):
                 x = torch.ones(5, 8, dtype=dtype, device=device)
                 state = torch.get_rng_state()
-                got = call(answer, x, seed)
+                with _Draws() as drawn:
+                    got = call(answer, x, seed)
                 if not isinstance(got, torch.Tensor):
                     raise Hint(f"your function returned {got!r}. Return a tensor.")
                 if not torch.equal(state, torch.get_rng_state()):
@@ -80,6 +97,9 @@ def noise_like(answer):
                     raise Hint(f"x is {dtype}, your noise {got.dtype}. Take over the dtype too.")
                 if got.shape != x.shape:
                     raise Hint(f"x has shape {tuple(x.shape)}, your noise {tuple(got.shape)}.")
+                if drawn.places - {"cpu"}:
+                    raise Hint(f"you drew the numbers on {x.device}. Each kind of device has its own algorithm, so they differ "
+                               "from device to device. Draw on the CPU, then move.")
                 noise = torch.randn(5, 8, generator=torch.Generator().manual_seed(seed), dtype=dtype)
                 again = call(answer, x, seed)
                 if not torch.equal(got.cpu(), again.cpu()):
@@ -98,7 +118,7 @@ def best_rows(answer):
             n, d = random.randrange(6, 12), 5
             values = torch.randperm(n * d, generator=torch.Generator().manual_seed(random.randrange(999)))
             batch = values.float().view(n, d).to(device)
-            for scores in (torch.arange(n, 0, -1.0), torch.arange(1.0, n + 1), values[:n].float()):
+            for scores in (torch.arange(1.0, n + 1).roll(n // 2), torch.arange(1.0, n + 1), torch.arange(n, 0, -1.0)):
                 for k in (1, 3, n):
                     given = batch.clone()
                     got = call(answer, given, scores.to(device), k)

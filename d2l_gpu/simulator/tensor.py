@@ -175,7 +175,6 @@ class SimulatedTensor(torch.Tensor):
         return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
 
     def __repr__(self, *, tensor_contents=None):
-        running().books.copied("D2H", self._value.nbytes, "print")
         suffixes = [f"device='{self.device}'"]
         if self.numel() == 0 and self.dim() != 1:
             suffixes.append(f"size={tuple(self.shape)}")
@@ -186,7 +185,7 @@ class SimulatedTensor(torch.Tensor):
         elif self.requires_grad:
             suffixes.append("requires_grad=True")
         start = "tensor("
-        contents = torch._tensor_str._tensor_str(host_value(self), len(start)) if self.numel() else "[]"
+        contents = torch._tensor_str._tensor_str(self.detach(), len(start)) if self.numel() else "[]"
         text = torch._tensor_str._add_suffixes(start + contents, suffixes, len(start), False)
         return "Parameter containing:\n" + text if isinstance(self, nn.Parameter) else text
 
