@@ -26,7 +26,7 @@ def environment(release):
     if not ready.exists():
         print(f"making {folder.name} ...", flush=True)
         venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", f"torch=={release}", "numpy", "pytest", "psutil"], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", f"torch=={release}", "numpy", "pytest", "psutil", "expecttest"], check=True)
         ready.touch()
     return python
 

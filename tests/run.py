@@ -18,7 +18,8 @@ def unit_tests():
     """The package, the checks, the notebooks' form and the built pages."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        subprocess.run([sys.executable, "-m", "pytest", "tests", "-q", "--junit-xml", str(report)], cwd=ROOT)
+        subprocess.run([sys.executable, "-m", "pytest", "tests", "-q", "-n", "2", "--dist", "loadfile", "--disable-warnings",
+                        "--junit-xml", str(report)], cwd=ROOT)
         if not report.exists():
             return 0, 1, 0, "pytest did not run"
         suite = next(ElementTree.parse(report).getroot().iter("testsuite"))

@@ -77,11 +77,10 @@ class Simulation:
 
     def _start(self):
         global _simulation
-        import torch._dynamo  # takes a second, so only now; it must see torch as it is
+        import torch._dynamo  # takes a second, so only now; its tables must see torch as it is
 
-        torch._dynamo.trace_rules.get_torch_obj_rule_map()  # caches of PyTorch's own: fill them
-        torch.utils._device._device_constructors()  # with the real functions
-        torch.overrides.get_testing_overrides()
+        torch.utils._device._device_constructors()  # caches of PyTorch's own: fill them with the
+        torch.overrides.get_testing_overrides()  # real functions
         _simulation = self
         self._undo.callback(devices.put_in_force, None)
         devices.put_in_force(self._machine)
@@ -138,11 +137,17 @@ def simulate_gpus(
     if isinstance(n, bool) or not isinstance(n, numbers.Integral):
         raise TypeError(f"simulate_gpus: n={n!r} must be a whole number of devices, such as 2")
     if n < 1:
-        raise ValueError(f"simulate_gpus: n={n} makes no device; ask for at least 1, or do not call it")
+        raise ValueError(
+            f"simulate_gpus: n={n} makes no device; ask for at least 1, or do not call it"
+        )
     if isinstance(memory, bool) or not isinstance(memory, numbers.Real):
-        raise TypeError(f"simulate_gpus: memory={memory!r} must be a number of bytes, such as 16 * 2**30")
+        raise TypeError(
+            f"simulate_gpus: memory={memory!r} must be a number of bytes, such as 16 * 2**30"
+        )
     if not 1 <= memory < float("inf"):
-        raise ValueError(f"simulate_gpus: memory={memory!r} must be a positive number of bytes, such as 2**30")
+        raise ValueError(
+            f"simulate_gpus: memory={memory!r} must be a positive number of bytes, such as 2**30"
+        )
     n, memory = int(n), int(memory)
     if _simulation is not None:
         if (_simulation.n, _simulation.memory) == (n, memory):

@@ -7,6 +7,8 @@ it is, so a simulation registers these in their place.
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from .placement import tensors_in
@@ -69,6 +71,23 @@ def _kernel(op, policy):
             return op(**arguments)
 
     return kernel
+
+
+def reachable():
+    """Context manager: calls made below __torch_dispatch__ meet autocast, if it is on.
+
+    Whether it is on is a matter of excluded dispatch keys, and below __torch_dispatch__ all higher
+    keys are excluded; so the state at the entry is asked.
+    """
+    with torch._C._RestorePythonTLSSnapshot():
+        enabled = torch.is_autocast_enabled("cuda")
+    if not enabled:
+        return contextlib.nullcontext()
+    included = torch._C._dispatch_tls_local_include_set()
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    return torch._C._ForceDispatchKeyGuard(
+        included, excluded.remove(torch._C.DispatchKey.AutocastCUDA)
+    )
 
 
 def register(implement):

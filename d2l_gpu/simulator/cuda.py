@@ -116,6 +116,7 @@ class Generator(torch._C.Generator, metaclass=_GeneratorType):
 
 
 # ------------------------------------------------------------------------------- types of old
+@boundaries
 class _LegacyType(type):
     is_cuda, is_sparse, layout = True, False, torch.strided
 
@@ -150,7 +151,26 @@ def refusal(name, original=None):
 
 def _refused_class(name, original):
     """A class that can be asked about (isinstance) but has no instances."""
-    return type(original.__name__, (original,), {"__new__": refusal(name), "__init__": refusal(name)})
+    return type(original.__name__, (original,), {"__new__": refusal(name)})
+
+
+class _RefusedObject:
+    """An object that refuses every use."""
+
+    def __init__(self, name):
+        self.__dict__["_refuse"] = refusal(name)
+
+    def __getattr__(self, name):
+        self._refuse()
+
+    def __setattr__(self, name, value):
+        self._refuse()
+
+    def __getitem__(self, index):
+        self._refuse()
+
+
+boundaries(_RefusedObject)
 
 
 def _asks_the_driver(function):
@@ -290,17 +310,17 @@ def replacements(machine: Machine):
     """(owner, name, stand-in) of every attribute of torch.cuda and torch.accelerator."""
     cuda, accelerator = _answers(machine)
     for name, value in cuda.items():
-        for module in (torch.cuda, torch.cuda.memory, torch.cuda.random):  # these import some by name
+        # Some submodules have imported functions by name.
+        for module in (torch.cuda, torch.cuda.memory, torch.cuda.random):
             if module is torch.cuda or name in vars(module):
                 yield module, name, value
     yield from _refusals(cuda)
     for name in dir(torch._C):
         start, found, short = name.partition("_accelerator_")
         if found and not start and not short.startswith("hooks_"):
-            answer = accelerator.get(short)
-            yield torch._C, name, boundary(answer) if answer else refusal(f"torch.accelerator's {short}")
-    for name in ("_cufft_get_plan_cache_size", "_cufft_get_plan_cache_max_size",
-                 "_cufft_set_plan_cache_max_size", "_cufft_clear_plan_cache"):
-        yield torch, name, refusal("torch.backends.cuda.cufft_plan_cache", getattr(torch, name))
+            answer = accelerator.get(short) or refusal(f"torch.accelerator's {short}")
+            yield torch._C, name, boundary(answer)
+    plan_cache = _RefusedObject("torch.backends.cuda.cufft_plan_cache")
+    yield torch.backends.cuda, "cufft_plan_cache", plan_cache
     yield torch, "Generator", Generator
     yield torch.backends.cudnn, "is_acceptable", lambda tensor: False

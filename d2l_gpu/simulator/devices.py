@@ -42,22 +42,30 @@ class Gpu:
         """Reserve memory for one storage, or raise torch.OutOfMemoryError as CUDA does."""
         nbytes = -(-nbytes // _BLOCK) * _BLOCK
         with self._lock:
-            self._enter_freed()
-            used = self._stats["allocated_bytes"]["current"]
-            if used + nbytes > self.capacity:
-                self._out_of_memory += 1
-                raise torch.OutOfMemoryError(
-                    f"CUDA out of memory. Tried to allocate {_size(nbytes)}. GPU {self.index} has "
-                    f"a total capacity of {_size(self.capacity)} of which "
-                    f"{_size(self.capacity - used)} is free. Of the allocated memory {_size(used)} "
-                    f"is allocated by PyTorch, and {_size(self.reserved - used)} is reserved by "
-                    "PyTorch but unallocated."
-                )
+            self._require(nbytes)
+            used = self._stats["allocated_bytes"]["current"] + nbytes
             self._count("allocated_bytes", nbytes)
             self._count("allocation", 1)
             # Freed memory stays with the caching allocator until empty_cache().
-            self._count("reserved_bytes", max(0, used + nbytes - self.reserved))
+            self._count("reserved_bytes", max(0, used - self.reserved))
         return Block(self, nbytes)
+
+    def require(self, nbytes: int):
+        """Raise torch.OutOfMemoryError unless `nbytes` are free, before the host makes them."""
+        with self._lock:
+            self._require(nbytes)
+
+    def _require(self, nbytes):
+        self._enter_freed()
+        used = self._stats["allocated_bytes"]["current"]
+        if used + nbytes > self.capacity:
+            self._out_of_memory += 1
+            raise torch.OutOfMemoryError(
+                f"CUDA out of memory. Tried to allocate {_size(nbytes)}. GPU {self.index} has a "
+                f"total capacity of {_size(self.capacity)} of which {_size(self.capacity - used)} "
+                f"is free. Of the allocated memory {_size(used)} is allocated by PyTorch, and "
+                f"{_size(self.reserved - used)} is reserved by PyTorch but unallocated."
+            )
 
     def free(self, nbytes: int):
         """Give memory back.
@@ -218,9 +226,9 @@ def machine_or_none() -> Machine | None:
     return _machine
 
 
-def running() -> Machine:
-    """The machine in force; an error if there is none, or if this is a forked child."""
-    if _machine is None:
+def running(gpu: Gpu | None = None) -> Machine:
+    """The machine in force, to which `gpu` must belong; no machine works in a forked child."""
+    if _machine is None or (gpu is not None and gpu.machine is not _machine):
         raise RuntimeError(
             "simulate_gpus: the simulation to which this tensor belongs has been stopped"
         )
@@ -262,3 +270,11 @@ def cuda_gpu(device=None) -> Gpu:
     if gpu is None:
         raise ValueError(f"Expected a cuda device, but got: {device}")
     return gpu
+
+
+def default_device() -> torch.device:
+    """Where a constructor without `device=` puts its tensor.
+
+    (torch.get_default_device() fails in torch 2.9 once the default has been reset to None.)
+    """
+    return torch.empty(0).device

@@ -46,7 +46,7 @@ def boundary(function):
     that after reader_traceback() nothing of this wrapper or of `function` is left in it.
     """
 
-    @functools.wraps(function)
+    @functools.wraps(getattr(function, "func", function))  # also of a functools.partial
     def call(*args, **kwargs):
         try:
             return function(*args, **kwargs)
@@ -68,5 +68,6 @@ def boundaries(cls):
 
 
 def in_words_of_cuda(error: RuntimeError) -> RuntimeError:
-    """The same error with the device names that C++ knows ("meta:0") as the reader knows them."""
-    return type(error)(re.sub(r"\bmeta\b", "cuda", str(error)))
+    """The same error with devices and types that C++ calls "meta" named as the reader knows them."""
+    text = re.sub(r"\bmeta\b", "cuda", str(error))
+    return type(error)(re.sub(r"\bMeta(\w+)Type\b", r"torch.cuda.\1Tensor", text))

@@ -11,7 +11,7 @@ import functools
 
 import torch
 
-from .devices import cuda_gpu, gpu_of, running
+from .devices import cuda_gpu, default_device, gpu_of, running
 from .errors import boundary, in_words_of_cuda, unsupported
 from .tensor import SimulatedTensor, parse_type, refuse_layout
 
@@ -59,8 +59,8 @@ def _constructor(function):
         if "device" in kwargs:
             kwargs["device"] = _spell_device(kwargs["device"])
         generator = kwargs.get("generator")
-        if generator is not None and generator._cdata in running().generators:
-            if kwargs.get("device") is None and torch.get_default_device().type == "cpu":
+        if generator is not None and generator.device.type == "cuda":
+            if kwargs.get("device") is None and default_device().type == "cpu":
                 raise RuntimeError(
                     "Expected a 'cpu' device type for generator but found 'cuda'"
                 )
@@ -76,7 +76,7 @@ def _strided_only(function, what):
     @functools.wraps(function)
     def call(*args, **kwargs):
         device = kwargs.get("device")
-        if gpu_of(torch.get_default_device() if device is None else device) is not None:
+        if gpu_of(default_device() if device is None else device) is not None:
             raise unsupported(f"a {what} tensor on a device")
         for value in (*args, *kwargs.values()):
             values = value if isinstance(value, (list, tuple)) else [value]
@@ -96,11 +96,12 @@ def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_for
 @boundary
 def _type(self, dtype=None, non_blocking=False, **kwargs):
     """Tensor.type() of a host tensor."""
-    if dtype is not None and not isinstance(dtype, torch.dtype):
-        device_type, parsed = parse_type(dtype)
-        if device_type == "cuda":
-            return self.to("cuda", parsed, non_blocking=non_blocking)
-    return _host_type(self, dtype, non_blocking, **kwargs) if dtype is not None else _host_type(self)
+    if dtype is None:
+        return _host_type(self)
+    device_type, parsed = parse_type(dtype)
+    if device_type == "cuda":
+        return self.to("cuda", parsed, non_blocking=non_blocking)
+    return _host_type(self, dtype, non_blocking, **kwargs)
 
 
 _host_type = torch.Tensor.type
@@ -142,9 +143,27 @@ def _backward(engine):
                         f"Function {type(output.grad_fn).__name__} returned an invalid gradient at "
                         f"index 0 - expected device {output.device} but got {grad.device}"
                     )
-        return engine(outputs, grads, *args, **kwargs)
+        try:
+            return engine(outputs, grads, *args, **kwargs)
+        except RuntimeError as error:
+            if "Meta" not in str(error):
+                raise
+            raise in_words_of_cuda(error) from None
 
     return boundary(run)
+
+
+def _parsing(function):
+    """The reader of the arguments of Module.to, where a number may be a device."""
+
+    def parse(*args, **kwargs):
+        if args and type(args[0]) is int:
+            args = _spell_device(args[0]), *args[1:]
+        if "device" in kwargs:
+            kwargs["device"] = _spell_device(kwargs["device"])
+        return function(*args, **kwargs)
+
+    return boundary(parse)
 
 
 def constructors():
@@ -171,10 +190,7 @@ def replacements():
     yield torch.Tensor, "cuda", cuda
     yield torch.Tensor, "type", _type
     yield torch.Tensor, "grad", property(_get_grad, _assign_grad, _delete_grad)
-    parse = torch._C._nn._parse_to
-    yield torch._C._nn, "_parse_to", boundary(
-        lambda *args, **kwargs: parse(*_device_first(args), **_device_named(kwargs))
-    )
+    yield torch._C._nn, "_parse_to", _parsing(torch._C._nn._parse_to)
     engine = torch.autograd.graph._engine_run_backward
     for owner in (torch.autograd.graph, torch.autograd):
         yield owner, "_engine_run_backward", _backward(engine)
@@ -186,9 +202,3 @@ def replacements():
     yield context, "__init__", boundary(enter_device)
 
 
-def _device_first(args):
-    return (_spell_device(args[0]), *args[1:]) if args and type(args[0]) is int else args
-
-
-def _device_named(kwargs):
-    return kwargs | {"device": _spell_device(kwargs["device"])} if "device" in kwargs else kwargs

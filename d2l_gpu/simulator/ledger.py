@@ -12,7 +12,7 @@ class Ledger:
 
     copies   direction ("H2D", "D2H", "D2D") -> number of copies
     bytes    direction -> bytes copied
-    syncs    cause ("item", "print", "H2D", "synchronize", ...) -> times the host had to wait
+    syncs    cause ("item", "H2D", "synchronize", ...) -> times the host had to wait
     kernels  device ("cuda:0") -> operators that computed something there
     """
 
@@ -32,7 +32,8 @@ class Ledger:
             for kind, number in self.copies.items()
         ]
         causes = ", ".join(f"{cause} {number}" for cause, number in sorted(self.syncs.items()))
-        lines.append(f"waits of the host: {self.syncs.total()}" + (f" ({causes})" if causes else ""))
+        waits = f"waits of the host: {self.syncs.total()}"
+        lines.append(f"{waits} ({causes})" if causes else waits)
         lines += [f"operators on {device}: {n}" for device, n in sorted(self.kernels.items())]
         return "\n".join(lines)
 

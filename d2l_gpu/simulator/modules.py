@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import comm
 
-from .devices import gpu_of, machine_or_none
+from .devices import default_device, gpu_of, machine_or_none
 from .errors import boundaries, boundary, unsupported
 from .host import cuda
 from .tensor import SimulatedTensor, like, set_value, where
@@ -68,7 +68,7 @@ class _Lazy:
 def _lazy_new(original):
     def new(cls, *args, device=None, **kwargs):
         self = original(cls, *args, device="cpu", **kwargs)
-        return self.to(torch.get_default_device() if device is None else device)
+        return self.to(default_device() if device is None else device)
 
     return boundary(new)
 
@@ -178,5 +178,5 @@ def replacements():
     scatter = nn.parallel._functions.Scatter
     yield scatter, "forward", staticmethod(boundary(_scatter_forward))
     yield torch._utils, "_rebuild_tensor", _rebuild_tensor
-    for profile in (torch.autograd.profiler.profile, torch.profiler.profile):
+    for profile in (torch.autograd.profiler.profile, torch.profiler._KinetoProfile):
         yield profile, "__init__", _host_profile(profile.__init__)

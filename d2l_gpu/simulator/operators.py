@@ -8,11 +8,12 @@ registered with torch.library while a simulation runs.
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 
 from . import placement
-from .devices import Gpu, gpu_of, running
+from .devices import Gpu, gpu_of, machine_or_none, running
 from .errors import boundary
 from .tensor import (
     SimulatedTensor, decomposed, dispatch, finish, host_value, run_kernel, set_value, special,
@@ -23,24 +24,30 @@ aten = torch.ops.aten
 
 
 # ---------------------------------------------------------------------------- copies and waits
-def _enter_copy(src: torch.Tensor, gpu: Gpu | None, dtype, non_blocking):
-    """Enter the copy of `src` to `gpu` (None: the host)."""
-    books, source = running().books, where(src)
+def _enter_copy(src: torch.Tensor, dst: torch.Tensor, gpu: Gpu | None, non_blocking):
+    """Enter the copy of `src` to `dst`, which is on `gpu` (None: the host)."""
+    source, dtype = where(src), dst.dtype
+    books = running(source or gpu).books
     if source is gpu:
         return books.computed(gpu.name)
     kind = "H2D" if source is None else "D2H" if gpu is None else "D2D"
-    # Whoever sends converts for a device, so the bytes on the way have the new type; what comes
-    # back to the host is converted there.
-    itemsize = src.element_size() if kind == "D2H" else dtype.itemsize
-    overlaps = kind == "D2D" or (non_blocking and (kind == "D2H" or _is_pinned(src)))
-    books.copied(kind, src.numel() * itemsize, None if overlaps else kind)
+    # A blocking copy changes the dtype on the host, a non-blocking one on a device.
+    converted_first = non_blocking != (source is None)
+    itemsize = dtype.itemsize if converted_first else src.element_size()
+    if kind == "D2D" or (non_blocking and _is_pinned(src if kind == "H2D" else dst)):
+        wait = None
+    else:  # from ordinary memory the host goes on when the driver has taken the bytes over
+        wait = "staging" if non_blocking and kind == "H2D" else kind
+    books.copied(kind, src.numel() * itemsize, wait)
 
 
 @special(aten._to_copy.default)
 def _to_copy(func, src, *, device=None, non_blocking=False, pin_memory=None, **kwargs):
     gpu = src._gpu if device is None else gpu_of(device)
     value = func(host_value(src), device="cpu" if gpu else device, **kwargs)
-    _enter_copy(src, gpu, value.dtype, non_blocking)
+    if non_blocking and gpu is None:
+        running().pinned.add(value.untyped_storage())  # so that the copy can run on alone
+    _enter_copy(src, value, gpu, non_blocking)
     return wrap(value, gpu) if gpu else value
 
 
@@ -50,13 +57,13 @@ def _copy_(func, dst, src, non_blocking=False):
     if isinstance(dst, SimulatedTensor) and dst.shape == src.shape:
         dst._blank = False
     func(host_value(dst), host_value(src))
-    _enter_copy(src, where(dst), dst.dtype, non_blocking)
+    _enter_copy(src, dst, where(dst), non_blocking)
     return dst
 
 
 @special(aten._local_scalar_dense.default)
 def _item(func, tensor):
-    running().books.copied("D2H", tensor.element_size(), "item")
+    running(tensor._gpu).books.copied("D2H", tensor.element_size(), "item")
     return func(host_value(tensor))
 
 
@@ -66,7 +73,7 @@ def _pinned(func, tensor, device=None):
 
 
 def _is_pinned(tensor):
-    return where(tensor) is None and tensor.untyped_storage() in running().pinned
+    return where(tensor) is None and tensor.untyped_storage() in machine_or_none().pinned
 
 
 @special(aten._pin_memory.default)
@@ -127,6 +134,9 @@ def _create(op, device, args, kwargs):
     gpu = gpu_of(device)
     if op is aten._efficientzerotensor.default:
         op = aten.zeros.default  # its memoryless value would need a key that is excluded below
+    if args and isinstance(args[0], (list, tuple)):  # a shape
+        dtype = kwargs.get("dtype") or torch.get_default_dtype()
+        gpu.require(math.prod(args[0]) * dtype.itemsize)
     value = run_kernel(op, gpu, args, kwargs | {"device": "cpu"})
     return finish(op, traits_of(op), args, kwargs, value, gpu)
 
@@ -150,6 +160,13 @@ _NAMES_DEVICES = (
 )
 
 
+@special(aten.ctc_loss.Tensor)
+def _ctc_loss(func, log_probs, targets, input_lengths, target_lengths, *options):
+    """The lengths may be anywhere: PyTorch reads them on the host (but not from subclasses)."""
+    lengths = input_lengths.tolist(), target_lengths.tolist()
+    return aten.ctc_loss.IntList(log_probs, targets, *lengths, *options)
+
+
 def _taken_apart(op):
     return boundary(lambda *args, **kwargs: decomposed(op, args, kwargs))
 
@@ -162,5 +179,7 @@ def register(implement):
         implement(op, _factory_kernel(op, original), "Meta", with_keyset=True)
     implement(aten.is_pinned.default, functools.partial(_pinned, None), "CPU")
     implement(aten._pin_memory.default, boundary(functools.partial(_pin_memory, None)), "CPU")
+    ctc_loss = boundary(functools.partial(_ctc_loss, None))
+    implement(aten.ctc_loss.Tensor, ctc_loss, "AutogradMeta")
     for op in _NAMES_DEVICES:
         implement(op, _taken_apart(op), "AutogradMeta")

@@ -24,9 +24,9 @@ UNTAGGED_ITERATORS = frozenset(
 )
 # ... and those with the tag that have a wrapper's check all the same.
 CHECKED_POINTWISE = frozenset(
-    """clamp clamp_max clamp_min gcd gelu_backward igamma igammac lcm logaddexp logaddexp2
-    logit_backward native_dropout_backward nextafter sigmoid_backward silu_backward tanh_backward
-    threshold_backward""".split()
+    """clamp clamp_max clamp_min equal gcd gelu_backward igamma igammac lcm logaddexp logaddexp2
+    logit_backward native_dropout_backward nextafter sigmoid_backward silu_backward
+    tanh_backward threshold_backward""".split()
 )
 # Structured operators: their wrappers are named wrapper_CUDA_{operator}_{overload}, all others
 # wrapper_CUDA_{overload}_{operator}.
@@ -44,19 +44,14 @@ STRUCTURED = frozenset(
 # Operators that another one calls on a CUDA device: (operator, argument) -> (wrapper, argument).
 _CALLED_AS = {
     ("embedding", "indices"): ("wrapper_CUDA__index_select", "index"),
-    ("_ctc_loss", "targets"): ("wrapper_CUDA___ctc_loss", "targets"),
 }
-# Arguments that may be on the host, whatever the device of the others, and those that must be:
-# with these the kernels of CUDA count or launch before any work starts.
-_MAY_BE_ON_HOST = {
-    ("_ctc_loss", "input_lengths"), ("_ctc_loss", "target_lengths"),
-    ("_ctc_loss_backward", "input_lengths"), ("_ctc_loss_backward", "target_lengths"),
-}
+# Arguments that must be on the host: the kernels of CUDA read them before any work starts.
 _HOST_ONLY = {
     ("_pack_padded_sequence", "lengths"):
         "'lengths' argument should be a 1D CPU int64 tensor, but got {dim}D {device} {type} tensor",
     ("_pack_padded_sequence_backward", "batch_sizes"): "batch_sizes should be on CPU",
-    ("_pad_packed_sequence", "batch_sizes"): "batch_sizes tensor should be on CPU, but got {device}",
+    ("_pad_packed_sequence", "batch_sizes"):
+        "batch_sizes tensor should be on CPU, but got {device}",
     ("_foreach_addcdiv", "scalars"): "Expected scalars to be on CPU, got {device} instead.",
     ("_foreach_addcmul", "scalars"): "Expected scalars to be on CPU, got {device} instead.",
 }
@@ -116,6 +111,7 @@ class Traits:
         self.waits = bool(
             tags & {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
         )
+        self.indexes = self.name in ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
         self.blank = self.name.startswith(("empty", "new_empty"))
         self.computes = not (self.view or self.blank or self.name.startswith("detach"))
         self.many = self.name.startswith(("_foreach", "_fused"))
@@ -152,8 +148,10 @@ def check(traits: Traits, args, kwargs):
         (position, name, tensor)
         for position, name, value in named
         for tensor in tensors_in([value])
-        if (traits.base, name) not in _HOST_ONLY and (traits.base, name) not in _MAY_BE_ON_HOST
+        if (traits.base, name) not in _HOST_ONLY
     ]
+    if traits.base == "masked_fill":
+        return _check_mask(operands)
     if traits.name in _INDEXING:
         operands = _check_indices(operands)
     if traits.elementwise or traits.name in _INDEXING:
@@ -161,9 +159,7 @@ def check(traits: Traits, args, kwargs):
     devices = [tensor.device for _, _, tensor in operands]
     if all(device == devices[0] for device in devices):
         return
-    if traits.base == "masked_fill":
-        _check_mask(operands)
-    elif traits.name == "convolution" and devices[0] != devices[1]:
+    if traits.name == "convolution" and devices[0] != devices[1]:
         _refuse_convolution(operands[0][2], operands[1][2])
     else:
         _check_wrapper(traits, operands)

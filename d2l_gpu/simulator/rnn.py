@@ -8,10 +8,14 @@ no second derivative unless torch.backends.cudnn is disabled, which brings the p
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch.autograd import forward_ad
 
 from . import placement
+from .devices import running
+from .errors import boundary
 from .tensor import SPECIAL, SimulatedTensor, decomposed, host_value, run_kernel, wrap
 
 aten = torch.ops.aten
@@ -29,15 +33,17 @@ class _WholeNetwork(torch.autograd.Function):
     def forward(ctx, compute, gpu, *tensors):
         needs = ctx.needs_input_grad[2:]
         values = [host_value(t).detach().requires_grad_(need) for t, need in zip(tensors, needs)]
-        ctx.blocks = []  # the activations count as memory of the device
+        ctx.save_for_backward(*tensors)  # autograd's own checks: unchanged, and not freed yet
+        blocks = []  # the activations count as memory of the device
 
-        def keep(saved):
-            ctx.blocks.append(gpu.machine.block(saved, gpu))
-            return saved
+        def keep(saved):  # the graph holds this function, so this must not hold the graph
+            blocks.append(gpu.machine.block(saved, gpu))
+            return saved.detach()
 
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
             outs = compute(values)
-        ctx.gpu, ctx.inputs, ctx.outs = gpu, [v for v in values if v.requires_grad], outs
+        ctx.blocks, ctx.outs = blocks, outs
+        ctx.gpu, ctx.inputs = gpu, [v for v in values if v.requires_grad]
         return tuple(wrap(out.detach(), gpu) for out in outs)
 
     @staticmethod
@@ -50,6 +56,7 @@ class _WholeNetwork(torch.autograd.Function):
                 "pass of your RNN. For example: \nwith torch.backends.cudnn.flags(enabled=False):\n"
                 "    output = model(inputs)"
             )
+        ctx.saved_tensors
         found = iter(torch.autograd.grad(
             ctx.outs, ctx.inputs, [host_value(grad) for grad in grads], retain_graph=True,
             allow_unused=True,
@@ -68,7 +75,7 @@ def _run(op, *args):
     states = list(hidden) if isinstance(hidden, (list, tuple)) else [hidden]
     tensors = [input, *states, *parameters]
     if not any(isinstance(tensor, SimulatedTensor) for tensor in [*tensors, *sizes]):
-        return op.decompose(*args)  # a meta tensor of the program's own, or inside a transform
+        return decomposed(op, args, {})  # a meta tensor of the program's own, or inside a transform
     placement.check_rnn(input, states, parameters, *sizes)
     if not torch.backends.cudnn.enabled or _transformed(tensors):
         return decomposed(op, args, {})
@@ -79,7 +86,7 @@ def _run(op, *args):
         return run_kernel(op, gpu, [input, *sizes, hidden, rest[len(states):], *options], {})
 
     gpu = input._gpu
-    gpu.machine.books.computed(gpu.name)
+    running(gpu).books.computed(gpu.name)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return _WholeNetwork.apply(compute, gpu, *tensors)
     return tuple(wrap(out, gpu) for out in compute([host_value(tensor) for tensor in tensors]))
@@ -98,4 +105,4 @@ SPECIAL.update(dict.fromkeys(_OPERATORS, _run))
 def register(implement):
     """Register the kernels that meet these operators before autograd takes them apart."""
     for op in _OPERATORS:
-        implement(op, lambda *args, op=op: _run(op, *args), "AutogradMeta")
+        implement(op, boundary(functools.partial(_run, op)), "AutogradMeta")

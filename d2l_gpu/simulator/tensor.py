@@ -72,7 +72,7 @@ class SimulatedTensor(torch.Tensor):
     def get_device(self):
         return self._gpu.index
 
-    # -------------------------------------------------------------------- to another device or type
+    # ------------------------------------------------------------- to another device or type
     def to(self, *args, copy=False, **kwargs):
         if args and isinstance(args[0], torch.Tensor):
             args = (args[0].device, args[0].dtype, *args[1:])
@@ -130,10 +130,10 @@ class SimulatedTensor(torch.Tensor):
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol):
-        """Pickle as a CUDA tensor does; torch.save asks where the storage lives (see files.py)."""
+        """Pickle as a CUDA tensor does; torch.save asks for the location (see modules.py)."""
         if isinstance(self, nn.Parameter):
             return torch._utils._rebuild_parameter, (self.detach(), self.requires_grad, {})
-        running().books.copied("D2H", self._value.nbytes, "save")
+        running(self._gpu).books.copied("D2H", self._value.nbytes, "save")
         rebuild, (*geometry, _, hooks) = host_value(self).__reduce_ex__(protocol)
         return rebuild, (*geometry, self.requires_grad, hooks)
 
@@ -175,6 +175,7 @@ class SimulatedTensor(torch.Tensor):
         return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
 
     def __repr__(self, *, tensor_contents=None):
+        running(self._gpu)
         suffixes = [f"device='{self.device}'"]
         if self.numel() == 0 and self.dim() != 1:
             suffixes.append(f"size={tuple(self.shape)}")
@@ -185,7 +186,9 @@ class SimulatedTensor(torch.Tensor):
         elif self.requires_grad:
             suffixes.append("requires_grad=True")
         start = "tensor("
-        contents = torch._tensor_str._tensor_str(self.detach(), len(start)) if self.numel() else "[]"
+        contents = "[]"
+        if self.numel():  # PyTorch's own code, on the device: each number it looks at is a wait
+            contents = torch._tensor_str._tensor_str(self.detach(), len(start))
         text = torch._tensor_str._add_suffixes(start + contents, suffixes, len(start), False)
         return "Parameter containing:\n" + text if isinstance(self, nn.Parameter) else text
 
@@ -240,12 +243,12 @@ boundaries(DeviceStorage)
 
 def refuse_layout(value: torch.Tensor):
     """Raise for a tensor that no simulated device can hold."""
+    if value.is_nested:
+        raise unsupported("a nested tensor on a device")
     if value.layout is not torch.strided:
         raise unsupported(f"a {value.layout} tensor on a device")
     if value.is_quantized:
         raise unsupported("a quantized tensor on a device")
-    if value.is_nested:
-        raise unsupported("a nested tensor on a device")
 
 
 def parse_type(kind) -> tuple[str | None, torch.dtype]:
@@ -348,7 +351,8 @@ def dispatch(func, args, kwargs):
         return traits.special(func, *args, **kwargs)
     if traits.composite:
         # Autograd takes these apart, but it is skipped in inference mode and by its tensors.
-        return decomposed(func, args, kwargs)
+        with autocast.reachable():
+            return decomposed(func, args, kwargs)
 
     places = []
     values = [unwrap(argument, places) for argument in args]
@@ -364,10 +368,13 @@ def dispatch(func, args, kwargs):
     return finish(func, traits, args, kwargs, run_kernel(func, gpu, values, options), gpu)
 
 
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
 def decomposed(func, args, kwargs):
-    """Run a composite operator as the operators that it consists of."""
+    """Run a composite operator as the operators that it consists of in C++."""
     try:
-        return func.decompose(*args, **kwargs)
+        return func._op_dk(_COMPOSITE, *args, **kwargs)
     except RuntimeError as error:
         if "meta" not in str(error) or isinstance(error, NotImplementedError):
             raise
@@ -376,11 +383,7 @@ def decomposed(func, args, kwargs):
 
 def run_kernel(func, gpu: Gpu, values, options):
     """The CPU's result of an operator that draws its random numbers, if any, on `gpu`."""
-    machine = running()
-    if gpu.machine is not machine:
-        raise RuntimeError(
-            "simulate_gpus: the simulation to which this tensor belongs has been stopped"
-        )
+    machine = running(gpu)
     generator = options.get("generator")
     if generator is not None:
         if generator._cdata not in machine.generators:
@@ -402,7 +405,9 @@ def finish(func, traits, args, kwargs, out, gpu: Gpu):
         return result
     if traits.computes:
         books.computed(gpu.name)
-    if traits.waits and _waits(traits, args):
+    if traits.indexes:
+        _enter_indices(books, args[1])
+    elif traits.waits:
         books.waited(traits.name)
     if traits.returns == [None]:
         return _wrap_lists(args, out, gpu) if traits.many else wrap(out, gpu)
@@ -424,10 +429,13 @@ def finish(func, traits, args, kwargs, out, gpu: Gpu):
     return results[0] if len(results) == 1 else results or None
 
 
-def _waits(traits, args):
-    """Indexing with integers has a size known beforehand; with a mask the host must ask."""
-    masks = (torch.bool, torch.uint8)
-    return traits.name != "index" or any(i is not None and i.dtype in masks for i in args[1])
+def _enter_indices(books, indices):
+    """A mask makes the host wait for the size of the result; indices on the host are copied."""
+    for index in indices:
+        if index is not None and index.dtype in (torch.bool, torch.uint8) and where(index):
+            books.waited("index")
+        if index is not None and where(index) is None:
+            books.copied("H2D", index.nbytes, "H2D")
 
 
 def _wrap_lists(args, out, gpu):
