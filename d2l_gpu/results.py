@@ -14,7 +14,8 @@ torch. A record is a dict:
     parts         what was run: a list of {"part", "state", "seconds", "note"}, state one of STATES
     measurements  a list of {"part", "name", "device", "unit", "median", "spread", "runs", "setting"}: the unit is
                   "s" (seconds) or "B" (bytes), spread the first and third quartile or None, setting a flat dict
-    chapters      a list of {"chapter", "passed", "cells", "seconds", "error"}: chapters run on this machine
+    chapters      a list of {"chapter", "passed", "cells", "of", "seconds", "error"}: chapters run on this machine, the
+                  code cells that ran and how many there are
     placement     None, or {"cases", "differences"}: simulated GPUs against this machine's
 """
 
@@ -137,7 +138,7 @@ _FIELDS = {"machine": str, "published": (dict, type(None)), "date": (str, type(N
            "parts": list, "measurements": list, "chapters": list, "placement": (dict, type(None))}
 _ROWS = {"devices": {"device", "name", "memory", "note"}, "parts": {"part", "state", "seconds", "note"},
          "measurements": {"part", "name", "device", "unit", "median", "spread", "runs", "setting"},
-         "chapters": {"chapter", "passed", "cells", "seconds", "error"}}
+         "chapters": {"chapter", "passed", "cells", "of", "seconds", "error"}}
 
 
 def _is_figure(value):
