@@ -3,7 +3,7 @@ PYTHON ?= python3
 ENV = .venv/bin
 BOOK = .venv-book/bin
 
-.PHONY: book test lab record clean
+.PHONY: book test test-cuda bench lab record record-machine clean
 
 book: .venv-book/ready        ## build the HTML in a small environment of its own
 	$(BOOK)/jupyter-book build . --warningiserror --nitpick --keep-going
@@ -11,6 +11,15 @@ book: .venv-book/ready        ## build the HTML in a small environment of its ow
 
 test: .venv/ready             ## run every test, notebooks included, and print a summary
 	$(ENV)/python tests/run.py
+
+test-cuda: .venv/ready        ## run the notebooks on this machine's GPUs and write a report to results/
+	$(ENV)/python tests/cuda.py
+
+bench: .venv/ready            ## measure the ratios that the book claims
+	$(ENV)/python tools/bench.py
+
+record-machine: .venv/ready   ## measure this machine within 8 minutes and write results/<machine>.json
+	$(ENV)/python -m d2l_gpu.record --minutes 8
 
 lab: .venv/ready              ## open the chapters in JupyterLab
 	$(ENV)/jupyter lab --notebook-dir=chapters

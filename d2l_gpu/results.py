@@ -13,7 +13,8 @@ torch. A record is a dict:
     devices       a list of {"device", "name", "memory" (bytes or None), "note"}
     parts         what was run: a list of {"part", "state", "seconds", "note"}, state one of STATES
     measurements  a list of {"part", "name", "device", "unit", "median", "spread", "runs", "setting"}: the unit is
-                  "s" (seconds) or "B" (bytes), spread the first and third quartile or None, setting a flat dict
+                  "s" (seconds) or "B" (bytes), spread the first and third quartile (None for one run), setting a flat
+                  dict
     chapters      a list of {"chapter", "passed", "cells", "of", "seconds", "error"}: chapters run on this machine, the
                   code cells that ran and how many there are
     placement     None, or {"cases", "differences"}: simulated GPUs against this machine's
@@ -63,21 +64,28 @@ def format_ratio(ratio):
 
 
 def middle_half(values):
-    """The first and third quartile of `values`: half of them lie between the two."""
+    """The first and third quartile of `values`, a list of at least one: half of them lie between the two."""
     if len(values) == 1:
         return values[0], values[0]
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     return low, high
 
 
+def format_median(median, spread, runs, form=format_time, noun="run"):
+    """The one form of a measured figure: "612 ms (598 to 640 ms, 7 runs)", without the spread where it is None."""
+    count = f"{runs} {noun}" + "s" * (runs != 1)
+    if spread is None:
+        return f"{form(median)} ({count})"
+    low, high = (form(value) for value in spread)
+    if low.split()[1:] == high.split()[1:]:
+        low = low.split()[0]  # the unit once
+    return f"{form(median)} ({low} to {high}, {count})"
+
+
 def format_entry(entry, spread=True):
-    """The figure of one measurement, such as "612 ms (598 ms to 640 ms, 7 runs)"."""
+    """The figure of one entry of a record, with its spread and runs unless `spread` is False."""
     form = format_bytes if entry["unit"] == "B" else format_time
-    text = form(entry["median"])
-    if not spread or entry["spread"] is None:
-        return text
-    runs = f"{entry['runs']} run" + "s" * (entry["runs"] != 1)
-    return f"{text} ({form(entry['spread'][0])} to {form(entry['spread'][1])}, {runs})"
+    return format_median(entry["median"], entry["spread"], entry["runs"], form) if spread else form(entry["median"])
 
 
 # --------------------------------------------------------------------------------------------- making a record
@@ -85,7 +93,7 @@ def entry(part, name, device, values, unit="s", **setting):
     """One measurement of a record, from the list of its runs' `values` in `unit`."""
     values = [float(value) for value in values]
     return {"part": part, "name": name, "device": str(device), "unit": unit, "median": statistics.median(values),
-            "spread": list(middle_half(values)), "runs": len(values), "setting": setting}
+            "spread": list(middle_half(values)) if len(values) > 1 else None, "runs": len(values), "setting": setting}
 
 
 def this_machine(measurements=()):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from .devices import _say_once
-from .results import format_ratio, format_time, middle_half
+from .results import format_median, format_ratio, format_time, middle_half
 
 
 def synchronize(devices=None):
@@ -67,9 +67,7 @@ class Measurement:
         return middle_half(self.seconds)
 
     def __str__(self):
-        low, high = self.spread
-        runs = f"{len(self.seconds)} run" + "s" * (len(self.seconds) != 1)
-        return f"{self.name}: {format_time(self.median)} ({format_time(low)} to {format_time(high)}, {runs})"
+        return f"{self.name}: {format_median(self.median, self.spread, len(self.seconds))}"
 
     __repr__ = __str__
 
@@ -98,9 +96,7 @@ class Ratio:
         return middle_half(self.ratios)
 
     def __str__(self):
-        low, high = self.spread
-        return (f"{self.name}: {format_ratio(self.median)} ({format_ratio(low)} to {format_ratio(high)}, "
-                f"{len(self.ratios)} pairs)")
+        return f"{self.name}: {format_median(self.median, self.spread, len(self.ratios), format_ratio, 'pair')}"
 
     __repr__ = __str__
 

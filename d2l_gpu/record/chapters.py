@@ -2,7 +2,6 @@
 
 import ast
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 
 from ..results import clean
+from . import environment, python
 
 FOLDER = Path(__file__).resolve().parents[2] / "chapters"
 LIMIT = 300  # seconds for one chapter
@@ -61,11 +61,9 @@ def run(path, limit=LIMIT):
         answer = Path(folder) / "answer.json"
         inside = Path(folder) / "work"
         inside.mkdir()
-        environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": os.pathsep.join(
-            [str(FOLDER.parent), *filter(None, [os.environ.get("PYTHONPATH")])])}
         try:
-            done = subprocess.run([sys.executable, "-m", "d2l_gpu.record.chapters", str(path), str(answer)], cwd=inside,
-                                  env=environment, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL)
+            done = subprocess.run(python("d2l_gpu.record.chapters", path, answer), cwd=inside, env=environment(MPLBACKEND="Agg"),
+                                  capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL)
             ran, error = json.loads(answer.read_text()) if answer.exists() else (
                 0, f"the process ended with status {done.returncode}: {(done.stderr.strip().splitlines() or ['-'])[-1]}")
         except subprocess.TimeoutExpired:

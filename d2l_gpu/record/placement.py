@@ -11,6 +11,8 @@ import os
 import subprocess
 import sys
 
+from . import environment, python
+
 CASES = [  # add a line; what it should give is decided by a real GPU, not here
     ("add", "g + h"), ("add, host first", "h + g"), ("add, host scalar tensor", "g + torch.tensor(2.0)"),
     ("add, GPU scalar tensor to a host tensor", "h + torch.tensor(2.0, device=gpu)"),
@@ -114,9 +116,9 @@ def run(kind, cases=None, timeout=120):
 
     Raises RuntimeError where that kind of GPU cannot be had.
     """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-m", "d2l_gpu.record.placement", kind],
-                          input=json.dumps(CASES if cases is None else cases), capture_output=True, text=True, timeout=timeout,
-                          env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
+    done = subprocess.run(python("d2l_gpu.record.placement", kind), env=environment(PYTHONWARNINGS="ignore"),
+                          input=json.dumps(CASES if cases is None else cases), capture_output=True, text=True,
+                          timeout=timeout)
     if done.returncode != 0:
         raise RuntimeError(f"no outcomes from {kind} GPUs: {(done.stderr.strip().splitlines() or ['-'])[-1]}")
     return json.loads(done.stdout.splitlines()[-1])

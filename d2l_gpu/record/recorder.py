@@ -5,12 +5,13 @@ import os
 import queue
 import signal
 import subprocess
-import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 from .. import results
+from . import environment, python
 
 GRACE = 20  # seconds that a part gets past its time before it is stopped
 MARK = "@report "
@@ -51,11 +52,11 @@ def run_part(name, seconds, options, errors):
 
     Raises RuntimeError with the last line of the process's errors if it fails, TimeoutError if it does not end.
     """
-    command = [sys.executable, "-m", "d2l_gpu.record", "--only", name, "--seconds", f"{seconds:.1f}",
-               *(f"--{key}={value}" for key, value in options.items())]
+    command = python("d2l_gpu.record", "--only", name, "--seconds", f"{seconds:.1f}",
+                     *(f"--{key}={value}" for key, value in options.items()))
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, stdin=subprocess.DEVNULL,
                                start_new_session=True,  # so that it can be stopped with the processes that it starts
-                               env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
+                               env=environment())
     lines, end = _lines(process), time.monotonic() + seconds + GRACE
     try:
         while True:
@@ -127,8 +128,6 @@ def record(parts, minutes, options, path=None, everything=True, say=print):
 
 
 def _measure(name, seconds, options, data, state, path):
-    import tempfile
-
     start, notes, cut, found = time.monotonic(), [], False, False
 
     def close(how, note=None):
