@@ -5,6 +5,7 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -29,8 +30,17 @@ def _stop(number, frame):
     raise Stopped(number)
 
 
+def _end_with_parent():
+    sys.stdin.read()  # ends when the recorder does, in whatever way
+    try:
+        os.killpg(0, signal.SIGKILL)  # this process leads a group of its own, with all that it started
+    except (AttributeError, OSError):  # Windows
+        os._exit(1)
+
+
 def serve(part, plan):
-    """Run one part in this process and print its reports, one a line."""
+    """Run one part in this process and print its reports, one a line; end when the recorder is gone."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     for report in part(plan):
         print(MARK + json.dumps(report), flush=True)
 
@@ -54,7 +64,7 @@ def run_part(name, seconds, options, errors):
     """
     command = python("d2l_gpu.record", "--only", name, "--seconds", f"{seconds:.1f}",
                      *(f"--{key}={value}" for key, value in options.items()))
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, stdin=subprocess.DEVNULL,
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, stdin=subprocess.PIPE,
                                start_new_session=True,  # so that it can be stopped with the processes that it starts
                                env=environment())
     lines, end = _lines(process), time.monotonic() + seconds + GRACE
@@ -80,6 +90,7 @@ def run_part(name, seconds, options, errors):
                 process.kill()
         process.wait()
         process.stdout.close()
+        process.stdin.close()
 
 
 def _start(path, names, everything):
@@ -118,6 +129,7 @@ def record(parts, minutes, options, path=None, everything=True, say=print):
             if left < 3:
                 state |= {"state": "skipped", "note": "no time was left"}
             else:
+                results.write(data, path)
                 _measure(name, min(left, 60 * minutes * share), options, data, state, path)
             results.write(data, path)
             say(f"{name}: {state['state']}, {state['seconds']:.0f} s{'; ' * bool(state['note'])}{state['note']}")
