@@ -31,16 +31,25 @@ def state(record, part):
 
 def test_a_small_recording_has_every_rung_and_size(tmp_path):
     path = tmp_path / "machine.json"
-    process = start(path, "--minutes", "2", "--parts", "products,ladder,mixed precision,streams,placement", "--images", "128", "--largest", "64")
+    process = start(path, "--minutes", "2", "--parts", "products,ladder", "--images", "128", "--largest", "64")
     text = process.communicate()[0]
     assert process.returncode == 0, text
     record = results.read(path)
-    assert [state(record, part) for part in ("products", "ladder", "mixed precision", "streams", "placement")] == [
-        "done", "done", "done", "skipped", "skipped"], text
+    assert state(record, "products") == state(record, "ladder") == "done", text
     assert [e["name"] for e in results.find(record, "ladder")] == [rung.name for rung in ladder.ladder("cpu")]
     assert sorted(e["setting"]["size"] for e in results.find(record, "products", "product")) == [16, 32, 64, 64]
-    assert [e["setting"]["dtype"] for e in results.find(record, "mixed precision")] == ["float32", "bfloat16"] * 2
-    assert record["threads"] == 1
+    assert record["threads"] == 1 and record["published"] is None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_the_other_parts_measure_what_a_cpu_can():
+    plan = parts.Plan(60, images=128, largest=64)
+    steps = [report["entry"] for report in parts.mixed_precision(plan)]
+    assert [e["setting"]["dtype"] for e in steps] == ["float32", "bfloat16"] * 2 and steps[0]["name"] != steps[2]["name"]
+    assert [report["entry"]["setting"]["bytes"] for report in parts.copies(plan)] == [4096]
+    assert list(parts.streams(plan)) == [{"note": "streams: need CUDA"}]
+    late = parts.Plan(0)
+    assert [list(report) for part in (parts.ladder, parts.copies, parts.mixed_precision) for report in part(late)] == [["cut"]] * 3
 
 
 @pytest.fixture

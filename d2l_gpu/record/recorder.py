@@ -31,7 +31,7 @@ def _stop(number, frame):
 
 
 def _end_with_parent():
-    sys.stdin.read()  # ends when the recorder does, in whatever way
+    os.read(0, 1)  # ends when the recorder does, in whatever way; sys.stdin.read() would hold a lock that forks inherit
     try:
         os.killpg(0, signal.SIGKILL)  # this process leads a group of its own, with all that it started
     except (AttributeError, OSError):  # Windows
