@@ -54,9 +54,9 @@ def test_the_other_parts_measure_what_a_cpu_can():
 
 @pytest.fixture
 def half_way(tmp_path):
-    """A recording that has finished its first part and is in the middle of the second, which would take minutes."""
+    """A recording that has finished its first part and is in the second, whose first report would take long."""
     path = tmp_path / "machine.json"
-    process = start(path, "--minutes", "9", "--parts", "products,ladder", "--largest", "32")
+    process = start(path, "--minutes", "9", "--parts", "products,ladder", "--largest", "32", "--images", "300000")
     end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
         if path.exists() and state(results.read(path), "ladder") == "running":
