@@ -54,9 +54,9 @@ def test_the_other_parts_measure_what_a_cpu_can():
 
 @pytest.fixture
 def half_way(tmp_path):
-    """A recording that has finished its first part and is in the second, whose first report would take long."""
+    """A recording that has finished its first part and is at the start of the second, which would take minutes."""
     path = tmp_path / "machine.json"
-    process = start(path, "--minutes", "9", "--parts", "products,ladder", "--largest", "32", "--images", "300000")
+    process = start(path, "--minutes", "9", "--parts", "products,ladder", "--largest", "32")
     end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
         if path.exists() and state(results.read(path), "ladder") == "running":
@@ -95,6 +95,24 @@ def test_killed_half_way_the_finished_parts_are_on_disk_and_nothing_runs_on(half
     while not all(map(gone, below)) and time.monotonic() < end:
         time.sleep(0.05)
     assert all(map(gone, below))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups")
+def test_a_part_ends_with_its_recorder_and_takes_its_own_processes_along():
+    code = ("import subprocess, time; from d2l_gpu.record import recorder\n"
+            "def part(plan):\n    child = subprocess.Popen(['sleep', '60'])\n    yield {'note': child.pid}\n    time.sleep(60)\n"
+            "recorder.serve(part, None)")
+    process = subprocess.Popen([sys.executable, "-c", code], env=ONE_THREAD, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                               start_new_session=True)
+    pid = json.loads(process.stdout.readline().removeprefix(recorder.MARK))["note"]
+    os.kill(pid, 0)
+    process.stdin.close()  # as when the recorder is killed
+    assert process.wait(timeout=20) == -signal.SIGKILL
+    end = time.monotonic() + 10
+    while not gone(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert gone(pid)
+    process.stdout.close()
 
 
 def test_stopped_by_a_signal_it_says_so_in_the_file(half_way):
