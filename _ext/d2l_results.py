@@ -50,7 +50,8 @@ def machines(records):
     for record in records:
         versions = record["versions"]
         gpus = [d for d in record["devices"] if d["device"] != "cpu"]
-        rows.append([title(record), record["date"] or "not given", versions.get("torch", "not given"), record["driver"] or ("not given" if record["published"] else "none"),
+        driver = record["driver"] or ("not given" if record["published"] else "none")
+        rows.append([title(record), record["date"] or "not given", versions.get("torch", "not given"), driver,
                      "; ".join(f"{d['name']}" + (f", {d['memory'] / 1e9:.1f} GB" if d["memory"] else "") for d in gpus) or "none",
                      record["cores"] or "not given", record["threads"] or "not given"])
     lines = ["## Machines", ""] + table(["machine", "date", "torch", "driver", "GPU", "CPU cores", "threads"], rows)
