@@ -3,7 +3,7 @@ PYTHON ?= python3
 ENV = .venv/bin
 BOOK = .venv-book/bin
 
-.PHONY: book test test-cuda bench lab record record-machine clean
+.PHONY: book test test-matrix test-cuda bench lab record record-machine clean
 
 book: .venv-book/ready        ## build the HTML in a small environment of its own
 	$(BOOK)/jupyter-book build . --warningiserror --nitpick --keep-going
@@ -11,6 +11,9 @@ book: .venv-book/ready        ## build the HTML in a small environment of its ow
 
 test: .venv/ready             ## run every test, notebooks included, and print a summary
 	$(ENV)/python tests/run.py
+
+test-matrix:                  ## the package and the simulator under other releases of torch
+	$(PYTHON) tests/matrix.py $(TORCH)
 
 test-cuda: .venv/ready        ## run the notebooks on this machine's GPUs and write a report to results/
 	$(ENV)/python tests/cuda.py

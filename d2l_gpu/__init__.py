@@ -9,10 +9,21 @@ package needs torch alone; matplotlib, torchvision and IPython are imported by t
 from . import results
 from .checks import check
 from .data import CLASSES, load_images
-from .devices import cpu, gpu, hardware, num_gpus, try_all_gpus, try_gpu
+from .devices import cpu, ensure_gpus, gpu, hardware, num_gpus, try_all_gpus, try_gpu
 from .plots import draw_results
 from .timing import Benchmark, Measurement, Ratio, Timer, compare, synchronize, time_it
+from .transfers import count_transfers
 
-__all__ = ["Benchmark", "CLASSES", "Measurement", "Ratio", "Timer", "check", "compare", "cpu", "draw_results", "gpu",
-           "hardware", "load_images", "num_gpus", "results", "synchronize", "time_it", "try_all_gpus", "try_gpu"]
+__all__ = [
+    "Benchmark", "CLASSES", "Measurement", "Ratio", "Timer", "check", "compare", "count_transfers", "cpu", "draw_results",
+    "ensure_gpus", "gpu", "hardware", "load_images", "num_gpus", "results", "simulate_gpus", "simulated", "synchronize",
+    "time_it", "try_all_gpus", "try_gpu",
+]
 __version__ = "0.1.0"
+
+
+def __getattr__(name):
+    if name in ("simulate_gpus", "simulated"):  # the simulator is large: only those who use it pay for it
+        from . import simulator
+        return getattr(simulator, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

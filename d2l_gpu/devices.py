@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field
 
 import torch
@@ -67,9 +68,17 @@ def try_gpu(i=0):
     if i == 0 and _has_mps():
         _say_once("try_gpu(0): no CUDA GPU here, using Apple's GPU (mps)")
         return torch.device("mps")
-    found = f"only {_count(n, 'GPU')}" if n else "no CUDA GPU"
-    _say_once(f"try_gpu({i}): {found} here, using the CPU")
+    _say_once(_fallback(i, n))
     return cpu()
+
+
+def _fallback(i, n):
+    found = f"only {_count(n, 'GPU')}" if n else "no CUDA GPU"
+    return f"try_gpu({i}): {found} here, using the CPU"
+
+
+def _count(n, noun):
+    return f"{n} {noun}" + "s" * (n != 1)
 
 
 def try_all_gpus():
@@ -78,6 +87,53 @@ def try_all_gpus():
     Source: d2l.torch's `try_all_gpus`, whose docstring promises `[cpu()]` and whose code returns `[]`.
     """
     return [gpu(i) for i in range(num_gpus())] or [try_gpu()]
+
+
+def ensure_gpus(n):
+    """Make a chapter about `n` GPUs run on this machine, and print what was done.
+
+    With `n` real GPUs: nothing. With fewer, but some: `try_gpu` falls back to the CPU for the missing ones. With
+    none: this process gets `n` simulated GPUs, which hold real values in main memory under CUDA's rules of
+    placement and take no GPU's time (see `d2l_gpu.simulator`).
+
+    The environment variable `D2L_GPU_SIMULATE` overrides the number of simulated GPUs: 0 for none, so that the
+    CPU stands in for every GPU, or 1, 2 ... Beside a real GPU it has no effect but a printed line.
+    Raises ValueError for an `n` below 1 or a value of the variable that is no number.
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ValueError(f"ensure_gpus(n) needs a number of GPUs of at least 1, not {n!r}")
+    wanted = os.environ.get("D2L_GPU_SIMULATE", "").strip()
+    if wanted and not wanted.isdecimal():
+        raise ValueError(f"D2L_GPU_SIMULATE={wanted!r} should be 0, 1, 2 ...: the number of GPUs to simulate")
+    if _simulation() is None and num_gpus():
+        if wanted:
+            _say_once(f"D2L_GPU_SIMULATE={wanted} has no effect beside a real GPU; hide it with CUDA_VISIBLE_DEVICES=")
+    elif wanted != "0":
+        _simulate(int(wanted or n))
+    here = num_gpus()
+    if here < n:
+        missing = ", ".join(f"cuda:{i}" for i in range(here, n))
+        _say_once(f"{_count(here, 'GPU') if here else 'No GPU'} here: the CPU stands in for {missing}")
+        _said.update(_fallback(i, here) for i in range(here, n))
+
+
+def _simulate(n):
+    from . import simulator
+    running = simulator.simulated()
+    if running is not None and running.n == n:
+        return
+    try:
+        simulator.simulate_gpus(n)
+    except simulator.SimulatorUnavailable as error:
+        print(f"GPUs cannot be simulated with this release of torch, so the CPU stands in for them ({error})")
+        return
+    print(f"{_count(n, 'simulated GPU')}: real values, CUDA's rules of placement, no speed (no real GPU here)")
+
+
+def _simulation():
+    """The simulation in force, or None; does not import the simulator for the answer None."""
+    module = sys.modules.get(f"{__package__}.simulator")
+    return module.simulated() if module else None
 
 
 # ------------------------------------------------------------------------------ what the machine is
@@ -147,13 +203,12 @@ def hardware():
         devices.append(Device("mps", "Apple GPU", note="shares the main memory"))
     if hasattr(torch, "xpu") and torch.xpu.is_available():
         devices += [Device(f"xpu:{i}", torch.xpu.get_device_name(i)) for i in range(torch.xpu.device_count())]
-    usable = problem or (f"available, {_count(n, 'GPU')}" if n else f"not available: {_why_no_cuda(driver)}")
+    if _simulation():
+        usable = f"{_count(n, 'simulated GPU')}, no real one: {_why_no_cuda(driver)}"
+    else:
+        usable = problem or (f"available, {_count(n, 'GPU')}" if n else f"not available: {_why_no_cuda(driver)}")
     used = "cuda:0" if n else "mps" if _has_mps() else "cpu"
     return Hardware(torch.__version__, _build(), driver, usable, _cores(), torch.get_num_threads(), devices, used)
-
-
-def _count(n, noun):
-    return f"{n} {noun}" + "s" * (n != 1)
 
 
 def _first_line(error):
@@ -186,12 +241,16 @@ def _why_no_cuda(driver):
 
 def _cuda_device(i):
     properties = torch.cuda.get_device_properties(i)
+    if _simulation():
+        return Device(f"cuda:{i}", properties.name, properties.total_memory, "in main memory")
     capability = (properties.major, properties.minor)
-    note = f"compute capability {capability[0]}.{capability[1]}"
-    built_for = [int(arch[3:].rstrip("af")) for arch in torch.cuda.get_arch_list() if arch.startswith("sm_")]
-    if built_for and 10 * capability[0] + capability[1] < min(built_for):
-        oldest = divmod(min(built_for), 10)
-        note += f": too old for this build of torch, which needs {oldest[0]}.{oldest[1]}"
+    note = "compute capability {}.{}".format(*capability)
+    built_for = [arch.split("_") for arch in torch.cuda.get_arch_list() if arch.startswith(("sm_", "compute_"))]
+    built_for = [(kind, divmod(int(number.rstrip("af")), 10)) for kind, number in built_for]
+    if built_for and not any(have[0] == capability[0] and have <= capability if kind == "sm" else have <= capability
+                             for kind, have in built_for):  # machine code fits within a generation, PTX any newer card
+        has = ", ".join("{}.{}".format(*have) for _, have in built_for)
+        note += f": this build of torch has no code for it (it has {has})"
     return Device(f"cuda:{i}", properties.name, properties.total_memory, note)
 
 

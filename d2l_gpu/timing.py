@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .devices import _say_once
+from .devices import _say_once, _simulation
 from .results import format_median, format_ratio, format_time, middle_half
 
 
@@ -37,11 +37,7 @@ def _busy_devices():
 
 
 def _say_if_simulated():
-    try:
-        from .simulator import simulated
-    except ImportError:
-        return
-    if simulated() is not None:
+    if _simulation() is not None:
         _say_once("The GPUs are simulated: the times are those of the CPU.")
 
 

@@ -27,15 +27,18 @@ def unit_tests():
     return total - failed - skipped, failed, skipped, ""
 
 
-def notebook_profile(**variables):
-    """A function that runs all notebooks under one profile."""
+def notebook_profile(strict=True, **variables):
+    """A function that runs all notebooks under one profile. Where outputs are not those of the recording by design
+    (another number of GPUs), only cells tagged `nbval-check-output` are compared."""
+    may_be_strict = strict
+
     def run():
         import torch
         release = torch.__version__.split("+")[0]
         passed = failed = 0
         notes = []
-        groups = {strict: [p for p in notebooks.chapters() if (notebooks.recorded_with(p) == release) is strict]
-                  for strict in (True, False)}
+        same = {p: may_be_strict and notebooks.recorded_with(p) == release for p in notebooks.chapters()}
+        groups = {strict: [path for path in same if same[path] is strict] for strict in (True, False)}
         for strict, paths in groups.items():
             if not paths:
                 continue
@@ -46,7 +49,7 @@ def notebook_profile(**variables):
             passed, failed = passed + result["passed"], failed + len(result["failed"])
             for failure in result["failed"]:
                 print(failure)
-            if not strict:
+            if not strict and may_be_strict:
                 notes.append(f"only tagged cells compared: recorded with torch {notebooks.recorded_with(paths[0])}, "
                              f"this is {release}")
         return passed, failed, 0, "; ".join(notes)
@@ -57,6 +60,8 @@ STAGES = {
     "unit tests, pages": unit_tests,
     "notebooks, no GPU": notebook_profile(),
     "notebooks, another CPU": notebook_profile(ATEN_CPU_CAPABILITY="default", OMP_NUM_THREADS="2"),
+    "notebooks, one device": notebook_profile(strict=False, D2L_GPU_SIMULATE="1"),
+    "notebooks, plain CPU": notebook_profile(strict=False, D2L_GPU_SIMULATE="0"),
 }
 
 

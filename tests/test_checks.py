@@ -60,7 +60,15 @@ def test_an_error_of_the_answer_is_shown_with_its_line(doubling):
         y = 2 * x
         return y + z  # noqa: F821
     said = checks.verdict(doubling, broken)
-    assert "raised NameError in line 3 of broken" in said and "'z'" in said
+    assert "for 3 your answer raised NameError in line 3 of broken" in said and "'z'" in said
+
+
+def test_an_answer_of_a_kind_that_the_check_did_not_expect_is_said_to_be_that():
+    class Odd:
+        def __eq__(self, other):
+            raise TypeError("no comparison")
+    said = checks.verdict("tensors-1", lambda shape, dtype: Odd())
+    assert said.startswith("Not yet: the check cannot make sense of what your answer returned (TypeError")
 
 
 def test_check_prints_and_returns_nothing(doubling, capsys):

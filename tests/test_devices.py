@@ -85,9 +85,17 @@ def test_hardware_shows_memory_in_both_units(machine):
     assert d2l.hardware().used == "cuda:0"
 
 
-def test_hardware_warns_of_a_gpu_too_old_for_the_build(machine):
-    machine(gpus=1, capability=(6, 0))
-    assert "compute capability 6.0: too old for this build of torch, which needs 7.5" in str(d2l.hardware())
+@pytest.mark.parametrize("capability, archs, fits", [
+    ((6, 0), ("sm_75", "sm_90"), False),       # too old
+    ((7, 5), ("sm_75", "sm_90"), True),
+    ((8, 9), ("sm_80", "sm_90"), True),        # machine code of an older card of its generation
+    ((12, 0), ("sm_80", "sm_90a"), False),     # too new
+    ((12, 0), ("sm_80", "compute_90"), True),  # but PTX can be compiled for it
+    ((9, 0), (), True),                        # ROCm: nothing to compare
+])
+def test_hardware_says_if_the_build_has_no_code_for_the_gpu(machine, capability, archs, fits):
+    machine(gpus=1, capability=capability, archs=archs)
+    assert ("this build of torch has no code for it" in str(d2l.hardware())) is not fits
 
 
 @pytest.mark.parametrize("pretended, words", [

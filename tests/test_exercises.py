@@ -61,6 +61,7 @@ def test_three_or_more_wrong_answers_each_get_a_hint_of_their_own(name):
     for words, answer in WRONG[name].items():
         verdict = checks.verdict(name, answer)
         assert verdict.startswith("Not yet: "), f"{name}: {words!r} was answered with {verdict!r}"
+        assert "cannot make sense" not in verdict, verdict
         assert words in verdict, f"{name}: expected a hint with {words!r}, got {verdict!r}"
         said[words] = re.sub(r"\d+", "N", verdict)
     assert len(WRONG[name]) >= 3

@@ -15,7 +15,10 @@ each_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.s
 
 #: Cells whose output depends on the machine and is not compared, by chapter. Every entry is a decision.
 IGNORED = {
-    "01-devices": ["hardware", "build-cell", "threads"],
+    "01-devices": ["hardware", "smi", "build-cell", "ensure", "threads"],
+    "02-tensors-on-gpu": ["setup"],
+    "03-copying": ["setup", "cost-time", "pinned-time"],
+    "04-networks-on-gpu": ["setup"],
 }
 
 
@@ -35,7 +38,13 @@ def test_cells_were_run_once_each_in_order(path):
 def test_cell_ids_are_unique_words(path):
     ids = [cell["id"] for cell in notebooks.read(path)["cells"]]
     assert len(set(ids)) == len(ids)
-    assert all(re.fullmatch(r"[a-z0-9-]{3,64}", id) for id in ids)
+    assert all(re.fullmatch(r"[a-z0-9-]{2,64}", id) for id in ids)
+
+
+@each_chapter
+def test_code_fits_the_page(path):
+    long = [line for cell in notebooks.code_cells(notebooks.read(path)) for line in "".join(cell["source"]).split("\n") if len(line) > 84]
+    assert not long
 
 
 @each_chapter

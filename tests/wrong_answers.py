@@ -1,5 +1,8 @@
 """Plausible wrong answers to the exercises: for each, words that its hint must contain."""
 
+import itertools
+import math
+
 import torch
 
 cpu, cuda = torch.device("cpu"), torch.device("cuda")
@@ -64,6 +67,52 @@ def _fresh_value_error(i):
         raise ValueError("bad index")
 
 
+def _one_of(devices):
+    if len(devices) > 1:
+        raise ValueError("several devices")
+    return devices.pop() if devices else cpu
+
+
+def _standardize(keep, use=lambda x, t: t):
+    class Layer(torch.nn.Module):
+        def __init__(self, mean, std):
+            super().__init__()
+            keep(self, "mean", torch.tensor(mean))
+            keep(self, "std", torch.tensor(std))
+
+        def forward(self, x):
+            return (x - use(x, self.mean)) / use(x, self.std)
+    return Layer
+
+
+def _rescale(net, target, write, norm_of=lambda ps: torch.stack([p.norm() for p in ps]).norm().item()):
+    with torch.no_grad():
+        norm = norm_of(list(net.parameters()))
+        for module in net.modules():
+            for name, p in list(module.named_parameters(recurse=False)):
+                if write is _replace:
+                    setattr(module, name, torch.nn.Parameter(p * (target / norm)))
+                else:
+                    write(p, target / norm)
+    return norm
+
+
+def _replace():
+    """A mark: make new parameters instead of writing into the old ones."""
+
+
+def _numbers(net):
+    return sum(p.numel() for p in net.parameters())
+
+
+def _resume(path, net, optimizer, assign=False, **how):
+    checkpoint = torch.load(path, **how)
+    net.load_state_dict(checkpoint["model"], assign=assign)
+    if optimizer is not None:
+        optimizer.load_state_dict(checkpoint["optimizer"])
+    return checkpoint["epoch"]
+
+
 WRONG = {
     "devices-1": {
         "== does not know that": lambda a, b: a == b,
@@ -83,11 +132,11 @@ WRONG = {
         "Name it": _nth(check=_fresh_value_error),
     },
     "devices-3": {
-        "chose by utilization": _freest(lambda r: -int(r[4])),
-        "the larger card": _freest(lambda r: int(r[3])),
-        "the least used card": _freest(lambda r: -int(r[2])),
-        "compare numbers, not text": _freest(lambda r: str(int(r[3]) - int(r[2]))),
-        "It is not the line number": _freest(lambda r: int(r[3]) - int(r[2]), lambda row, rows: card(rows.index(row))),
+        "choosing by utilization": _freest(lambda r: -int(r[4])),
+        "choosing the larger card": _freest(lambda r: int(r[3])),
+        "choosing the least used card": _freest(lambda r: -int(r[2])),
+        "Compare numbers": _freest(lambda r: str(int(r[3]) - int(r[2]))),
+        "taking the line number": _freest(lambda r: int(r[3]) - int(r[2]), lambda row, rows: card(rows.index(row))),
         "No GPU means the CPU": _freest(lambda r: int(r[3]) - int(r[2]), empty=False),
         "a str": _freest(lambda r: int(r[3]) - int(r[2]), lambda row, rows: f"cuda:{row[0]}"),
     },
@@ -100,4 +149,159 @@ WRONG = {
         "hides it": _diagnose(lambda built, driver: _major(driver) < _major(built), visible=False),
         "Return one of": _diagnose(lambda built, driver: False, none="cpu"),
     },
+    # ------------------------------------------------------------------------------ 02 tensors on a GPU
+    "tensors-1": {
+        "ask the dtype": lambda shape, dtype: math.prod(shape) * 4,
+        "how many numbers there are": lambda shape, dtype: math.prod(shape),
+        "those are bits": lambda shape, dtype: math.prod(shape) * dtype.itemsize * 8,
+        "multiplied, not added": lambda shape, dtype: sum(shape) * dtype.itemsize,
+        "All dimensions count": lambda shape, dtype: math.prod(shape[:2]) * dtype.itemsize,
+        "holds one number": lambda shape, dtype: math.prod(shape) * dtype.itemsize if shape else 0,
+        "Is a return missing": lambda shape, dtype: print(end=""),
+    },
+    "tensors-2": {
+        "own bytes": lambda ts: sum(math.prod(s) * d.itemsize for s, d in ts),
+        "round every tensor, then add": lambda ts: -(-sum(math.prod(s) * d.itemsize for s, d in ts) // 512) * 512,
+        "rounded down": lambda ts: sum(math.prod(s) * d.itemsize // 512 * 512 for s, d in ts),
+        "no further unit": lambda ts: sum((math.prod(s) * d.itemsize // 512 + 1) * 512 for s, d in ts),
+    },
+    "tensors-3": {
+        "used or seeded the global generator": lambda x, seed: torch.manual_seed(seed) and torch.randn_like(x),
+        "Move it there": lambda x, seed: torch.randn(x.shape, generator=_seeded(seed), dtype=x.dtype),
+        "Take over the dtype": lambda x, seed: torch.randn(x.shape, generator=_seeded(seed)).to(x.device),
+        "two calls gave different numbers": lambda x, seed: torch.randn(x.shape, generator=_FRESH, dtype=x.dtype).to(x.device),
+        "another seed gave the same": lambda x, seed: torch.randn(x.shape, generator=_seeded(0), dtype=x.dtype).to(x.device),
+        "you drew the numbers on": lambda x, seed: torch.randn(
+            x.shape, device=x.device, dtype=x.dtype, generator=torch.Generator(x.device).manual_seed(seed)),
+        "in the dtype of x": lambda x, seed: torch.randn(x.shape, generator=_seeded(seed), dtype=torch.float64).to(x),
+        "has shape": lambda x, seed: torch.randn(x.shape[0], generator=_seeded(seed), dtype=x.dtype).to(x.device),
+    },
+    "tensors-4": {
+        "a view of something larger": lambda batch, scores, k: batch[scores.argsort(descending=True)][:k],
+        "wrong order": lambda batch, scores, k: batch[scores.argsort()[-k:]],
+        "first rows": lambda batch, scores, k: batch[:k].clone(),
+        "it should stay there": lambda batch, scores, k: batch[scores.topk(k).indices].cpu(),
+        "has shape": lambda batch, scores, k: batch[scores.argmax()],
+        "with the highest scores": lambda batch, scores, k: batch[scores.argsort()[:k]],
+    },
+    # --------------------------------------------------------------------------------------- 03 copying
+    "copying-1": {
+        "does not change x": lambda x, device: [x.to(device), x][1],
+        "you made a copy": lambda x, device: x.to(device, copy=True),
+        "Is a return missing": lambda x, device: print(end=""),
+        "the numbers have changed": lambda x, device: x.to(device) if x.device == device else torch.zeros_like(x, device=device),
+        "Return a tensor": lambda x, device: device,
+        "says where it should be": lambda x, device: x if x.device == device else x.to(cpu, copy=True),
+    },
+    "copying-2": {
+        "Put the losses together": lambda losses: [loss.item() for loss in losses],
+        "one of each is enough": lambda losses: _in_halves(losses),
+        "a list of Python floats": lambda losses: list(torch.stack(losses)) if losses else [],
+        "in their order": lambda losses: torch.stack(losses[::-1]).tolist() if losses else [],
+        "the list may be empty": lambda losses: torch.stack(losses).tolist() if losses else None,
+    },
+    "copying-3": {
+        "move it before the loop": lambda bs, t, device: [b.to(device) @ t.to(device) for b in bs],
+        "computed on the CPU": lambda bs, t, device: [(b @ t).to(device) for b in bs],
+        "moved all batches together": lambda bs, t, device: list(torch.stack(bs).to(device) @ t.to(device)),
+        "yours are on cpu": lambda bs, t, device: [b @ t for b in bs],
+        "copied something back": lambda bs, t, device: [_looked_at(b.to(device) @ u) for u in [t.to(device)] for b in bs],
+        "one product for each": lambda bs, t, device: torch.cat(bs).to(device) @ t.to(device),
+    },
+    "copying-4": {
+        "Keep the structure": lambda batch, device: [_moved(v, device) for v in batch] if isinstance(batch, tuple) else _moved(batch, device),
+        "Leave them alone": lambda batch, device: _careless(batch, device),
+        "now another object": lambda batch, device: _moved(batch, device, lambda x, d: x.to(d, copy=True)),
+        "the original batch has changed": lambda batch, device: _in_place(batch, device),
+        "Go into every list": lambda batch, device: _moved(batch, device, deep=False),
+        "batches nest": lambda batch, device: _careless_and_flat(batch, device),
+        "came back changed": lambda batch, device: _moved(batch, device, rest=str),
+    },
+    # -------------------------------------------------------------------------- 04 networks on a GPU
+    "networks-1": {
+        "Look at the buffers too": lambda m: next(m.parameters()).device if m.children() and not isinstance(m, torch.nn.ReLU) else cpu,
+        "Then it is the CPU": lambda m: next(itertools.chain(m.parameters(), m.buffers())).device,
+        "Raise a ValueError that names": lambda m: next(itertools.chain(m.parameters(), m.buffers(), [torch.zeros(0)])).device,
+        "does not name both": lambda m: _one_of({t.device for t in itertools.chain(m.parameters(), m.buffers())}),
+        "return a torch.device": lambda m: str(next(itertools.chain(m.parameters(), m.buffers(), [torch.zeros(0)])).device),
+        "and you returned cpu": lambda m: cpu,
+    },
+    "networks-2": {
+        "in place": lambda net, target: _rescale(net, target, _replace),
+        "each parameter has the norm": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(target / p.norm())),
+        "and should be": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(target)),
+        "one number": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(f), lambda ps: sum(p.norm().item() ** 2 for p in ps) ** 0.5),
+        "the norm before was": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(f)) * 0 + target,
+        "as a Python float": lambda net, target: torch.tensor(_rescale(net, target, lambda p, f: p.mul_(f))),
+        "have not changed": lambda net, target: _rescale(net, target, lambda p, f: p * f),
+        "one factor": lambda net, target: _rescale(net, target, lambda p, f: p.fill_(target / _numbers(net) ** 0.5)),
+    },
+    "networks-3": {
+        "the numbers stayed behind": _standardize(lambda self, name, t: setattr(self, name, t)),
+        "an optimizer would train them": _standardize(lambda self, name, t: setattr(self, name, torch.nn.Parameter(t))),
+        "Buffers are for this": _standardize(lambda self, name, t: setattr(self, name, torch.nn.Parameter(t, requires_grad=False))),
+        "Is `persistent=False` set": _standardize(lambda self, name, t: self.register_buffer(name, t, persistent=False)),
+        "copies to the device again": _standardize(lambda self, name, t: setattr(self, name, t), lambda x, t: t.to(x.device)),
+        "pass the class itself": torch.nn.Identity(),
+        "expected [[": _standardize(lambda self, name, t: self.register_buffer(name, t if name == "mean" else t ** 2)),
+    },
+    "networks-4": {
+        "without map_location": lambda path, net, opt: _resume(path, net, opt),
+        "runs whatever code": lambda path, net, opt: _resume(path, net, opt, map_location="cpu", weights_only=False),
+        "load its state too": lambda path, net, opt: _resume(path, net, None, map_location="cpu"),
+        "has moved": lambda path, net, opt: [_resume(path, net, opt, map_location="cpu"), net.to("cpu")][0] if next(
+            net.parameters()).device.type != "cpu" else _resume(path, net, opt, map_location="cpu"),
+        "the checkpoint says epoch": lambda path, net, opt: _resume(path, net, opt, map_location="cpu") + 1,
+        "did not call torch.load": lambda path, net, opt: 3,
+        "other parameter objects": lambda path, net, opt: _resume(path, net, opt, assign=True, map_location="cpu"),
+    },
 }
+
+_FRESH = torch.Generator().manual_seed(1)
+
+
+def _seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def _in_halves(losses):
+    half = len(losses) // 2
+    return [v for part in (losses[:half], losses[half:]) if part for v in torch.stack(part).tolist()]
+
+
+def _looked_at(product):
+    product.sum().item()
+    return product
+
+
+def _moved(batch, device, to=lambda x, device: x.to(device), rest=lambda value: value, deep=True):
+    if isinstance(batch, torch.Tensor):
+        return to(batch, device)
+    if isinstance(batch, dict):
+        return {key: _moved(value, device, to, rest, deep) for key, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        inner = [_moved(value, device, to, rest, deep) if deep or not isinstance(value, (list, dict)) else value for value in batch]
+        return type(batch)(inner)
+    return rest(batch)
+
+
+def _careless(batch, device):
+    if isinstance(batch, dict):
+        return {key: _careless(value, device) for key, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(_careless(value, device) for value in batch)
+    return batch.to(device)
+
+
+def _in_place(batch, device):
+    if isinstance(batch, dict):
+        for key, value in batch.items():
+            batch[key] = _moved(value, device)
+        return batch
+    return _moved(batch, device)
+
+
+def _careless_and_flat(batch, device):
+    if isinstance(batch, dict):
+        return {key: value.to(device) for key, value in batch.items()}
+    return type(batch)(value.to(device) for value in batch) if isinstance(batch, (list, tuple)) else batch.to(device)

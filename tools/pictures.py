@@ -62,6 +62,120 @@ def latency_throughput():
          "many small units: one task takes longer, but many are done together.", *shapes)
 
 
+def arrow(x1, y1, x2, y2, color=MOVE):
+    return (f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{color}" stroke-width="2.5" '
+            f'marker-end="url(#head-{color[1:]})"/>')
+
+
+def heads(*colors):
+    """Arrow heads for `arrow`, one for each color used."""
+    return "<defs>" + "".join(
+        f'<marker id="head-{c[1:]}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
+        f'orient="auto-start-reverse"><path d="M0 0 L10 5 L0 10 z" fill="{c}"/></marker>' for c in colors) + "</defs>"
+
+
+def grid(x, y, rows, columns, stroke, fill, size=26):
+    """A tensor: `rows` by `columns` cells."""
+    return "".join(f'<rect x="{x + size * c:g}" y="{y + size * r:g}" width="{size}" height="{size}" fill="{fill}" '
+                   f'stroke="{stroke}" stroke-width="1.5"/>' for r in range(rows) for c in range(columns))
+
+
+def memory_spaces():
+    shapes = [heads(MOVE, INK), box(20, 20, 440, 132, HOST, HOST_FILL),
+              text(36, 46, "cpu: all cores, main memory", anchor="start", weight="bold", color=HOST),
+              box(36, 62, 186, 74, HOST, "#ffffff"), text(48, 84, "the Python object X", 15, "start"),
+              text(48, 104, "shape, dtype, device", 14, "start", SOFT), text(48, 124, "a pointer", 14, "start", SOFT),
+              grid(312, 74, 2, 3, HOST, "#ffffff"), text(351, 146, "a CPU tensor", 13, color=SOFT)]
+    for i, x in enumerate((20, 250)):
+        shapes += [box(x, 232, 210, 128, CARD, CARD_FILL),
+                   text(x + 14, 348, f"cuda:{i}: a card, its memory", 14, "start", CARD, "bold")]
+    shapes += [grid(40, 250, 2, 3, CARD, "#ffffff"), text(128, 282, "the bytes of X", 14, "start"),
+               f'<path d="M52 136 L52 244" stroke="{INK}" stroke-width="2" stroke-dasharray="5 4" fill="none" '
+               f'marker-end="url(#head-{INK[1:]})"/>',
+               arrow(150, 226, 150, 158), arrow(150, 158, 150, 226), arrow(350, 226, 350, 158), arrow(350, 158, 350, 226),
+               text(250, 186, "the bus: copies,", 15, color=MOVE), text(250, 206, "slow", 15, color=MOVE)]
+    save("memory-spaces.svg", 376, "Three memories: the main memory of the CPU and one memory on each of two cards, joined by a "
+         "slow bus. The Python object X is in main memory, its bytes are in the memory of cuda:0.", *shapes)
+
+
+def tensor_bytes():
+    shapes = [heads(INK), text(20, 34, "torch.ones(2, 3), float32", 17, "start", weight="bold"),
+              grid(40, 50, 2, 3, CARD, CARD_FILL, 40), text(180, 84, "6 numbers", anchor="start"),
+              text(180, 106, "of 4 bytes = 24 bytes", anchor="start"),
+              text(20, 176, "in memory: one row of bytes", 16, "start", weight="bold")]
+    for k in range(6):
+        shapes.append(box(20 + 40 * k, 190, 40, 34, CARD, CARD_FILL, 0))
+        shapes.append(text(40 + 40 * k, 213, "4", 15))
+    shapes += [f'<rect x="260" y="190" width="200" height="34" fill="none" stroke="{SOFT}" stroke-width="2" stroke-dasharray="5 4"/>',
+               text(360, 213, "488 bytes of filler", 14, color=SOFT),
+               text(460, 246, "memory is given in units of 512 bytes", 14, "end", SOFT),
+               arrow(160, 286, 160, 230, INK), text(20, 306, "X[1] is a view: it starts at the fourth number", 16, "start", weight="bold"),
+               text(20, 328, "and has no bytes of its own", 16, "start")]
+    save("tensor-bytes.svg", 346, "A tensor of 2 by 3 float32 numbers is one row of 24 bytes in memory, in a block of 512 that the "
+         "allocator gives. A view such as X[1] points into the same row.", *shapes)
+
+
+def copy():
+    shapes = [heads(MOVE)]
+    for i, x in enumerate((20, 250)):
+        shapes += [box(x, 20, 210, 236, CARD, CARD_FILL), text(x + 105, 46, f"cuda:{i}", 17, color=CARD, weight="bold")]
+    shapes += [grid(46, 72, 2, 3, CARD, "#ffffff"), text(144, 104, "X", 18, weight="bold"),
+               grid(346, 72, 2, 3, CARD, "#ffffff"), text(440, 104, "Z", 18, weight="bold"), arrow(164, 98, 338, 98),
+               text(298, 90, "copy", 15, color=MOVE),
+               grid(346, 142, 2, 3, CARD, "#ffffff"), text(440, 174, "Y", 18, weight="bold"),
+               text(355, 228, "Y + Z is computed here", 15), text(125, 174, "X stays", 15, color=SOFT),
+               text(240, 288, "Z = X.to(Y.device)", 17, weight="bold")]
+    save("copy.svg", 306, "Z = X.to(Y.device) copies X from cuda:0 to cuda:1, where Y is. X stays where it was, and Y + Z is "
+         "computed on cuda:1.", *shapes)
+
+
+def queue():
+    def lane(y, who, color, fill, spans):
+        parts = [text(20, y + 17, who, 15, "start", color, "bold")]
+        for start, length, label, kind in spans:
+            stroke, inside = {"work": (color, fill), "wait": (MOVE, "#ffffff")}[kind]
+            dash = ' stroke-dasharray="4 3"' if kind == "wait" else ""
+            parts.append(f'<rect x="{70 + start:g}" y="{y}" width="{length:g}" height="24" fill="{inside}" stroke="{stroke}" '
+                         f'stroke-width="1.5"{dash}/>')
+            if label:
+                parts.append(text(70 + start + length / 2, y + 18, label, 15, color=MOVE if kind == "wait" else INK))
+        return "".join(parts)
+
+    shapes = [text(20, 34, "Queue at the counter: fetch every cup", 16, "start", weight="bold")]
+    host, card = [], []
+    for k in range(4):
+        host += [(98 * k, 16, "", "work"), (98 * k + 16, 82, "waits", "wait")]
+        card.append((98 * k + 16, 56, f"cup {k + 1}", "work"))
+    shapes += [lane(48, "host", HOST, HOST_FILL, host), lane(80, "GPU", CARD, CARD_FILL, card),
+               text(20, 128, "between two cups the GPU has nothing to do", 14, "start", SOFT),
+               text(20, 176, "Order by phone: collect once", 16, "start", weight="bold")]
+    host = [(16 * k, 16, "", "work") for k in range(4)] + [(64, 96, "other work", "work"), (160, 80, "waits once", "wait")]
+    shapes += [lane(190, "host", HOST, HOST_FILL, host),
+               lane(222, "GPU", CARD, CARD_FILL, [(16 + 56 * k, 56, f"cup {k + 1}", "work") for k in range(4)]),
+               text(20, 270, "the four cups are ready sooner, with one wait", 14, "start", SOFT)]
+    save("queue.svg", 288, "Two time lines. Above, the host orders a cup and waits for it four times, and the GPU is idle in "
+         "between. Below, the host orders four cups, does other work, and waits once; the GPU works without a break.", *shapes)
+
+
+def module_to():
+    rows = [("weight = nn.Parameter(...)", True), ('register_buffer("mask", ...)', True), ("blocks = nn.ModuleList([...])", True),
+            ("scale = torch.ones(3)", False), ("layers = [nn.Linear(...)]", False)]
+    shapes = [heads(MOVE), text(20, 32, "a module, and what net.to(gpu) moves", 16, "start", weight="bold"),
+              box(20, 46, 290, 222, HOST, HOST_FILL), text(34, 258, "main memory", 14, "start", HOST, "bold"),
+              box(370, 46, 90, 222, CARD, CARD_FILL), text(415, 258, "GPU", 14, color=CARD, weight="bold")]
+    for k, (line, moves) in enumerate(rows):
+        y = 60 + 37 * k
+        shapes += [box(32, y, 266, 30, CARD if moves else HOST, CARD_FILL if moves else "#ffffff", 4),
+                   text(42, y + 20, line, 15, "start")]
+        if moves:
+            shapes += [arrow(304, y + 15, 384, y + 15), box(388, y, 54, 30, CARD, "#ffffff", 4)]
+        else:
+            shapes.append(text(322, y + 20, "stays", 15, "start", MOVE))
+    save("module-to.svg", 284, "A module with five attributes. A parameter, a buffer and the layers of a ModuleList move to the GPU; "
+         "a plain tensor and layers in a Python list stay in main memory.", *shapes)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
-    latency_throughput()
+    for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to):
+        draw()

@@ -7,6 +7,7 @@ A checker is a function under `@exercise("chapter-number")`. It takes the answer
 (some of them random, so that a constant does not pass), and raises `Hint` where the answer is wrong.
 """
 
+import contextlib
 import difflib
 import dis
 import importlib
@@ -59,9 +60,11 @@ def verdict(name, answer):
         _checkers[name](answer)
     except Hint as hint:
         return f"Not yet: {hint}"
-    except Exception as error:  # raised by the answer itself
-        line = _line_of(answer, error)
-        return f"Not yet: your answer raised {type(error).__name__}{line}: {error}"
+    except Exception as error:
+        reason = f"{type(error).__name__}{_line_of(answer, error)}: {error}"
+        if getattr(error, "raised_by_answer", False):
+            return f"Not yet: {error.called}your answer raised {reason}"
+        return f"Not yet: the check cannot make sense of what your answer returned ({reason})"
     finally:
         random.setstate(state)
     return f"Passed: {name}."
@@ -88,9 +91,33 @@ def _line_of(answer, error):
     return ""
 
 
+@contextlib.contextmanager
+def some_devices():
+    """Two GPUs for a checker to place tensors on: the real or simulated ones of this process, else simulated ones for
+    as long as the block lasts. The list is empty if this release of torch cannot simulate them."""
+    from ..devices import num_gpus, try_all_gpus
+    if num_gpus():
+        yield try_all_gpus()[:2]
+        return
+    from ..simulator import SimulatorUnavailable, simulate_gpus
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(simulate_gpus(2))
+        except SimulatorUnavailable:
+            yield []
+        else:
+            yield try_all_gpus()
+
+
 def call(function, *args):
     """`function(*args)`, or a `Hint` if the answer is not a function at all."""
     if not callable(function):
         raise Hint(f"this exercise asks for a function, and the answer is {function!r}. "
                    "Pass the function itself, without calling it.")
-    return function(*args)
+    try:
+        return function(*args)
+    except Exception as error:
+        error.raised_by_answer = True
+        given = ", ".join(map(repr, args))
+        error.called = f"for {given} " if args and len(given) < 200 and "\n" not in given else ""
+        raise

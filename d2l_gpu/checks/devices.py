@@ -77,21 +77,25 @@ def freest_gpu(answer):
     free = random.randrange(9_000, 14_000)
     cases = [  # each table catches one mistake and lets the others through
         (table((0, A, 39_140, 49_140, 0), (1, A, 40_000, 49_140, 0), (2, A, 39_200, 49_140, 0)), 0,
-         "10000 MiB is more than 9140 MiB and 9940 MiB: compare numbers, not text."),
+         "comparing text, where \"9\" comes after \"1\". Compare numbers."),
         (table((0, T4, 14_000, 15_360, 0), (1, A, 3_000, 49_140, 99)), 1,
-         "it chose by utilization. A GPU that is busy now may have room, and an idle one may be full: ask for free memory."),
+         "choosing by utilization. A GPU that is busy now may"
+         " have room, and an idle one may be full."),
         (table((0, H200, 140_000, 143_771, 50), (1, T4, 15_360 - free, 15_360, 0)), 1,
-         "the larger card is not the one with more free memory: subtract what is used from the total."),
+         "choosing the larger card. Subtract what is used from the total."),
         (table((0, T4, 200, 15_360, 50), (1, H200, 90_000, 143_771, 0)), 1,
-         "the least used card is not the one with more free memory: subtract what is used from the total."),
+         "choosing the least used card. Subtract what is used from the total."),
         (table((3, T4, 15_000, 15_360, 0), (5, T4, 100, 15_360, 0)), 5,
-         "the index is in the first column. It is not the line number: some GPUs may be missing from the list."),
-        (table((0, "NVIDIA A100-SXM4-40GB", 100, 40_960, 0)), 0, "there is one GPU, number 0."),
+         "taking the line number. The index is in the first column: some GPUs may be missing from the list."),
+        (table((0, "NVIDIA A100-SXM4-40GB", 100, 40_960, 0)), 0, "taking the wrong column: there is one GPU, number 0."),
     ]
     for csv, index, why in cases:
         got = _device(call(answer, csv), f"the table\n\n{csv}\n")
         if got != torch.device("cuda", index):
-            raise Hint(f"for the table\n\n{csv}\nyou returned {str(got)!r}, expected 'cuda:{index}': {why}")
+            rows = [row.split(", ") for row in csv.split("\n") if row]
+            free = ", ".join(f"{int(total) - int(used)} MiB on {i}" for i, _, used, total, _ in rows)
+            raise Hint(f"for the table\n\n{csv}\nyou returned {str(got)!r}, expected 'cuda:{index}' (free: {free}). "
+                       f"One way to get this: {why}")
     for csv in ("", "\n"):
         try:
             got = call(answer, csv)
