@@ -88,7 +88,8 @@ def part_table(part, records, reader):
             if column not in columns:
                 columns.append(column)
             workers = f", {e['setting']['workers']} workers" if e["setting"].get("workers") else ""
-            rows.setdefault(label(e), {})[column] = reader.format_entry(e) + workers
+            figure = f"{e['median']:g} {e['unit']}" if record["published"] else reader.format_entry(e)  # as it was printed
+            rows.setdefault(label(e), {})[column] = figure + workers
             sizes[label(e)] = (e["setting"].get("size", 0), e["setting"].get("bytes", 0))
     return table(["what", *columns], [[name, *(rows[name].get(column, "") for column in columns)]
                                       for name in sorted(rows, key=sizes.get)])

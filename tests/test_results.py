@@ -185,6 +185,7 @@ def test_the_page_shows_every_machine_and_marks_published_figures():
     text = d2l_results.content([make(), PUBLISHED], results)
     assert text.count("Test GPU (published)") >= 4 and "Test CPU, 2 cores" in text
     assert "4.20 s (4.10 to 4.30 s, 2 runs)" in text and "2.10 s (2.05 to 2.15 s, 2 runs), 2 workers" in text
+    assert "| 0.42 s |" in text  # a published figure as it was printed
     assert "No machine with a GPU is on this page yet" in text
     assert text.count("<svg") == 2 and "stroke-dasharray" in text and "01-devices" in text
     assert "No machine with a GPU" not in d2l_results.content([make("A", None, "cuda:0")], results)
