@@ -3,7 +3,7 @@ PYTHON ?= python3
 ENV = .venv/bin
 BOOK = .venv-book/bin
 
-.PHONY: book test test-matrix lab record clean
+.PHONY: book test test-matrix test-cuda bench lab record record-machine clean
 
 book: .venv-book/ready        ## build the HTML in a small environment of its own
 	$(BOOK)/jupyter-book build . --warningiserror --nitpick --keep-going
@@ -14,6 +14,15 @@ test: .venv/ready             ## run every test, notebooks included, and print a
 
 test-matrix:                  ## the package and the simulator under other releases of torch
 	$(PYTHON) tests/matrix.py $(TORCH)
+
+test-cuda: .venv/ready        ## run the notebooks on this machine's GPUs and write a report to results/
+	$(ENV)/python tests/cuda.py
+
+bench: .venv/ready            ## measure the ratios that the book claims
+	$(ENV)/python tools/bench.py
+
+record-machine: .venv/ready   ## measure this machine within 8 minutes and write results/<machine>.json
+	$(ENV)/python -m d2l_gpu.record --minutes 8
 
 lab: .venv/ready              ## open the chapters in JupyterLab
 	$(ENV)/jupyter lab --notebook-dir=chapters

@@ -6,14 +6,18 @@ Names and signatures follow d2l.torch, the package of *Dive into Deep Learning* 
 package needs torch alone; matplotlib, torchvision and IPython are imported by the functions that use them.
 """
 
+from . import results
 from .checks import check
 from .data import CLASSES, load_images
 from .devices import cpu, ensure_gpus, gpu, hardware, num_gpus, try_all_gpus, try_gpu
+from .plots import draw_results
+from .timing import Benchmark, Measurement, Ratio, Timer, compare, synchronize, time_it
 from .transfers import count_transfers
 
 __all__ = [
-    "CLASSES", "check", "count_transfers", "cpu", "ensure_gpus", "gpu", "hardware", "load_images", "num_gpus",
-    "simulate_gpus", "simulated", "try_all_gpus", "try_gpu",
+    "Benchmark", "CLASSES", "Measurement", "Ratio", "Timer", "check", "compare", "count_transfers", "cpu", "draw_results",
+    "ensure_gpus", "gpu", "hardware", "load_images", "num_gpus", "results", "simulate_gpus", "simulated", "synchronize",
+    "time_it", "try_all_gpus", "try_gpu",
 ]
 __version__ = "0.1.0"
 

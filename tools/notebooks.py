@@ -119,7 +119,8 @@ def compare(paths, workers=2, strict=True, **variables):
     for case in cases:
         problems = [child for child in case if child.tag in ("failure", "error")]
         if problems:
-            failed.append(f"{case.get('classname', '').split('.')[-1]} {case.get('name')}: {problems[0].text or ''}")
+            name = case.get("classname", "").removesuffix(".ipynb").split(".")[-1]
+            failed.append(f"{name} {case.get('name')}: {problems[0].text or ''}")
     ran = [case for case in cases if not any(child.tag == "skipped" for child in case)]
     return {"cells": len(ran), "passed": len(ran) - len(failed), "failed": failed, "text": text}
 

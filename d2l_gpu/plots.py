@@ -1,0 +1,111 @@
+"""Pictures of what machines measured, side by side; matplotlib is imported when one is drawn."""
+
+import math
+import textwrap
+
+from . import results
+
+# One palette for the book's pictures (tools/pictures.py). A figure brings its own background, so that it reads in
+# light and dark mode alike.
+PAPER, INK, SOFT = "#fbfaf7", "#1f2933", "#52606d"
+COLORS = ("#2b5c8a", "#276749", "#b7471d", "#6b3fa0", "#8a6d1a", "#a3246b")
+
+#: Which key of a measurement's setting is the horizontal axis of a part that is drawn as lines, and its label.
+_SWEEPS = {"products": ("size", "rows and columns of the matrices"), "copies": ("bytes", "size in bytes")}
+
+
+def draw_results(part, machines=None, this=None):
+    """Draw one part of the records of several machines: "products" and "copies" as lines over the size, any other
+    part (such as "ladder") as points, one panel a machine. Times are in seconds on a logarithmic axis.
+
+    `machines` is a list of records (by default all that come with the book, published ones last), `this` a list of
+    measurements taken here (`results.entry`), drawn first as "this machine". Published figures are marked so.
+    Returns matplotlib's figure. Raises ValueError if no record has that part, ImportError without matplotlib.
+    """
+    machines = results.read_all() if machines is None else list(machines)
+    if this:
+        machines.insert(0, {"machine": "this machine", "published": None, "measurements": list(this)})
+    drawn = [(_title(m), rows) for m in machines
+             if (rows := [e for e in results.find(m, part) if e["unit"] == "s" and e["median"] > 0])]
+    if not drawn:
+        raise ValueError(f"no machine has measured {part!r}; measure this one: python -m d2l_gpu.record")
+    return _lines(part, drawn, *_SWEEPS[part]) if part in _SWEEPS else _dots(drawn)
+
+
+def _title(machine):
+    return f"{machine['machine']} (published)" if machine["published"] else machine["machine"]
+
+
+def _figure(columns, width, height):
+    from matplotlib.figure import Figure  # no pyplot: nothing is left open, and no backend is chosen
+    figure = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
+    axes = figure.subplots(1, columns, squeeze=False)[0]
+    for ax in axes:
+        ax.set_facecolor(PAPER)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.spines[["left", "bottom"]].set_color(SOFT)
+        ax.tick_params(colors=INK, which="both", labelsize=9)
+        ax.xaxis.label.set_color(INK)
+        ax.yaxis.label.set_color(INK)
+    return figure, axes
+
+
+def _lines(part, drawn, key, label):
+    lines = {}
+    for title, rows in drawn:
+        for row in rows:
+            if key in row["setting"]:
+                dtype = row["setting"].get("dtype", "float32")
+                name = f"{row['name']}{f', {dtype}' * (dtype != 'float32')}: {row['device']}, {title}"
+                lines.setdefault(name, []).append((row["setting"][key], row["median"], row["spread"]))
+    figure, (ax,) = _figure(1, 9, max(4.5, 0.5 * len(lines)))
+    ax.set(xscale="log", yscale="log", xlabel=label, ylabel="time (s)")
+    ends = []
+    for k, (name, points) in enumerate(lines.items()):
+        points, color = sorted(points, key=lambda p: p[:2]), COLORS[k % len(COLORS)]
+        x, y = [p[0] for p in points], [p[1] for p in points]
+        ax.plot(x, y, marker="o", markersize=4, color=color, markerfacecolor=PAPER if "(published)" in name else color)
+        spread = [p for p in points if p[2]]
+        ax.vlines([p[0] for p in spread], [p[2][0] for p in spread], [p[2][1] for p in spread], color=color, alpha=0.6)
+        ends.append((math.log10(y[-1]), x[-1], y[-1], name, color))
+    ax.grid(True, which="major", color=SOFT, alpha=0.2)
+    _label(ax, ends)
+    return figure
+
+
+def _label(ax, ends):
+    """Write each line's name at the right, level with its end, moved apart where two would overlap."""
+    low, high = (math.log10(v) for v in ax.get_ylim())
+    gap, last = 0.45 / ax.figure.get_figheight(), -1.0
+    for level, x, y, name, color in sorted(ends):
+        last = max((level - low) / (high - low), last + gap)
+        ax.annotate(textwrap.fill(name, 38), xy=(x, y), xytext=(1.03, last), textcoords="axes fraction", color=color,
+                    fontsize=9, va="center", arrowprops={"arrowstyle": "-", "color": color, "alpha": 0.35, "linewidth": 0.8})
+
+
+def _dots(drawn):
+    names = list(dict.fromkeys(_row(row) for _, rows in drawn for row in rows))
+    every = [row["median"] for _, rows in drawn for row in rows]
+    figure, axes = _figure(len(drawn), 2.8 + 3.4 * len(drawn), 1.2 + 0.34 * len(names))
+    for k, (ax, (title, rows)) in enumerate(zip(axes, drawn)):
+        ax.set(xscale="log", xlabel="time (s)", ylim=(0.4, len(names) + 0.6), xlim=(min(every) / 2, max(every) * 20))
+        ax.set_title(textwrap.fill(title, 36), fontsize=10, color=INK)
+        ax.set_yticks(range(len(names), 0, -1), names if k == 0 else [""] * len(names))
+        ax.grid(True, axis="y", color=SOFT, alpha=0.15)
+        for row in rows:
+            y = len(names) - names.index(_row(row))
+            ax.plot(row["median"], y, "o", color=COLORS[0], markerfacecolor=PAPER if "(published)" in title else COLORS[0])
+            if row["spread"]:
+                ax.plot(row["spread"], [y, y], color=COLORS[0], linewidth=2)
+            workers = f", {row['setting']['workers']} workers" if row["setting"].get("workers") else ""
+            ax.annotate(results.format_time(row["median"]) + workers, (max([row["median"], *(row["spread"] or [])]), y),
+                        xytext=(7, 0), textcoords="offset points", va="center", fontsize=9, color=INK)
+    return figure
+
+
+def _row(row):
+    setting = row["setting"]
+    extra = [str(setting[key]) for key in ("dtype", "size") if key in setting]
+    if row["part"] == "ladder" and setting.get("images", 60_000) != 60_000:
+        extra.append(f"{setting['images']:,} images")
+    return row["name"] + (f" ({', '.join(extra)})" if extra else "")

@@ -1,0 +1,222 @@
+"""What is measured, part by part. Each part is a generator of reports, run in a process of its own (recorder.py).
+
+A report is a dict with one key: "entry" (a measurement, results.entry), "chapter" or "placement" (fields of a record), "note" (a
+sentence) or "cut" (a sentence on what there was no time for). A part gets a `Plan` and ends before the plan's time does.
+"""
+
+import time
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from .. import ladder as rungs
+from ..devices import try_gpu
+from ..results import clean, entry
+from ..timing import compare, time_it
+from . import chapters, placement
+
+
+@dataclass
+class Plan:
+    """How much is to be measured: `seconds` for the part, `images` of a pass, the `largest` matrix."""
+
+    seconds: float = 120.0
+    images: int = 60_000
+    largest: int = 8192
+
+    def __post_init__(self):
+        self.end = time.monotonic() + self.seconds
+
+    def left(self):
+        """The seconds that are left."""
+        return self.end - time.monotonic()
+
+
+def report(part, measurement, device, **setting):
+    """The report of a `Measurement`."""
+    return {"entry": entry(part, measurement.name, device, measurement.seconds, **setting)}
+
+
+def devices():
+    """The GPU, if there is one, and the CPU."""
+    gpu = try_gpu()
+    return [gpu, torch.device("cpu")] if gpu.type != "cpu" else [gpu]
+
+
+def products(plan):
+    """Matrix products in float32: 3000 x 3000 cold, warm and with its copies, then sizes from 16 up."""
+    size = min(3000, plan.largest)
+    for device in devices():
+        A, B = torch.randn(size, size), torch.randn(size, size)
+        X, Y = A.to(device), B.to(device)
+        warm = time_it(lambda: X @ Y, "product", warmup=1, repeats=5)
+        setting = {"size": size, "dtype": "float32"}
+        yield {"entry": entry("products", "product, first call", device, [warm.first], **setting)}
+        yield report("products", warm, device, **setting)
+        if device.type != "cpu":
+            both = time_it(lambda: (A.to(device) @ B.to(device)).cpu(), "product with copies", warmup=1)
+            yield report("products", both, device, **setting)
+    for device in reversed(devices()):  # the slower one first: it tells from where on the GPU pays
+        size, once = 16, 0.0
+        while size <= min(plan.largest, 4096 if device.type == "cpu" else plan.largest):
+            if 8 * once * 5 > plan.left() / 2:
+                yield {"cut": f"products on {device}: no time for {size} x {size}"}
+                break
+            X, Y = torch.randn(size, size, device=device), torch.randn(size, size, device=device)
+            measured = time_it(lambda: X @ Y, "product", warmup=1, repeats=7 if once < 0.02 else 3)
+            once = measured.median
+            yield report("products", measured, device, size=size, dtype="float32")
+            size *= 2
+        if device.type == "cuda" and plan.left() > 5:
+            yield from _other_formats(device, plan)
+
+
+def _other_formats(device, plan):
+    X, Y = (torch.randn(plan.largest, plan.largest, device=device) for _ in range(2))
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield report("products", time_it(lambda: X @ Y, "product"), device, size=plan.largest, dtype="tf32")
+    torch.set_float32_matmul_precision(before)
+    for dtype in (torch.float16, torch.bfloat16):
+        x, y = X.to(dtype), Y.to(dtype)
+        yield report("products", time_it(lambda: x @ y, "product"), device, size=plan.largest, dtype=str(dtype)[6:])
+
+
+def ladder(plan):
+    """One pass over 60,000 images at each rung of the experiment (ladder.py)."""
+    device = try_gpu()
+    todo = rungs.ladder(device, plan.images)
+    for k, rung in enumerate(todo):
+        if plan.left() < 2:
+            yield {"cut": f"no time for the rungs from {rung.name!r} on"}
+            return
+        share, seconds = plan.left() / (len(todo) - k), []
+        start = time.monotonic()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # no accelerator to pin memory for: recorded as it is
+                with rung.open() as train:
+                    train(30)
+                    while len(seconds) < 5:
+                        seconds.append(train())
+                        if time.monotonic() - start + seconds[-1] > share:
+                            break
+        except (RuntimeError, ImportError, OSError) as error:
+            yield {"note": f"rung {rung.name!r} failed: {clean(error)}"}
+        if seconds:
+            yield {"entry": entry("ladder", rung.name, device, seconds, images=rung.images_a_pass,
+                                  batch=rungs.BATCH, workers=rung.workers)}
+
+
+def copies(plan):
+    """Copies by size: within main memory on a CPU; between it and a GPU, pageable and pinned, and pinning itself."""
+    device = try_gpu()
+    for kib in (4, 64, 1024, 16 * 1024, 256 * 1024):
+        if plan.left() < 2:
+            yield {"cut": f"copies: no time from {kib} KiB on"}
+            return
+        if kib * 1024 > plan.largest ** 2 * 4:
+            return
+        source, setting = torch.ones(kib * 256), {"bytes": kib * 1024}
+        if device.type == "cpu":
+            target = torch.empty_like(source)
+            yield report("copies", time_it(lambda: target.copy_(source), "copy in main memory"), device, **setting)
+            continue
+        there = source.to(device)
+        yield report("copies", time_it(lambda: there.copy_(source), "to the device, pageable"), device, **setting)
+        yield report("copies", time_it(lambda: source.copy_(there), "to the host, pageable"), device, **setting)
+        if device.type == "cuda":
+            pinned = source.pin_memory()
+            yield report("copies", time_it(lambda: there.copy_(pinned, non_blocking=True), "to the device, pinned"),
+                         device, **setting)
+            yield report("copies", time_it(lambda: pinned.copy_(there, non_blocking=True), "to the host, pinned"),
+                         device, **setting)
+            yield report("copies", time_it(source.pin_memory, "pinning"), device, **setting)
+
+
+def mixed_precision(plan):
+    """A training step in float32 and under autocast, of the small MLP and of a wide one, and the memory it adds."""
+    device = try_gpu()
+    width, batch = (4096, 4096) if device.type == "cuda" else (1024, 256)
+    width, batch = min(width, plan.largest), min(batch, plan.largest)
+    native = device.type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
+    half = torch.bfloat16 if native else torch.float16
+    wide = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+                         nn.Linear(width, 10)).to(device)
+    for name, net, X in (("small", rungs.mlp(device), torch.randn(rungs.BATCH, 1, 28, 28, device=device)),
+                         ("wide", wide, torch.randn(batch, width, device=device))):
+        if plan.left() < 2:
+            yield {"cut": f"mixed precision: no time for the {name} network"}
+            return
+        steps = [_step(net, X, None), _step(net, X, half)]
+        both = compare(*steps, pairs=7)
+        for step, side, dtype in zip(steps, (both.slow, both.fast), ("float32", str(half)[6:])):
+            side.name = f"training step, {name} network"
+            setting = {"dtype": dtype, "batch": len(X)} | ({"width": width} if name == "wide" else {})
+            yield report("mixed precision", side, device, **setting)
+            if device.type == "cuda":
+                net.zero_grad()  # what the step adds to weights and optimizer state: gradients, activations, copies
+                torch.cuda.reset_peak_memory_stats(device)
+                before = torch.cuda.memory_allocated(device)
+                step()
+                peak = torch.cuda.max_memory_allocated(device) - before
+                yield {"entry": entry("mixed precision", f"memory a step adds, {name} network", device, [peak], "B",
+                                      **setting)}
+
+
+def _step(net, X, half):
+    y = torch.arange(len(X), device=X.device) % 10
+    loss, optimizer = nn.CrossEntropyLoss(), torch.optim.Adam(net.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler(X.device.type, enabled=half is torch.float16)
+
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast(X.device.type, dtype=half or torch.bfloat16, enabled=half is not None):
+            value = loss(net(X), y)
+        scaler.scale(value).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return step
+
+
+def streams(plan):
+    """Products on one stream and on two; a copy and a product in a row and at the same time. CUDA only."""
+    device = try_gpu()
+    if device.type != "cuda":
+        yield {"note": "streams: need CUDA"}
+        return
+    one, two = torch.cuda.Stream(device), torch.cuda.Stream(device)
+    for size, times in ((256, 50), (4096, 4)):
+        X, Y = (torch.randn(2, size, size, device=device) for _ in range(2))
+
+        def work(*on):
+            for _ in range(times):
+                for k, stream in enumerate(on):
+                    with torch.cuda.stream(stream):
+                        X[k] @ Y[k]
+
+        both = compare(lambda: work(one, one), lambda: work(one, two))
+        for side, name in ((both.slow, "two products on one stream"), (both.fast, "two products on two streams")):
+            side.name = name
+            yield report("streams", side, device, size=size, times=times)
+    host = torch.ones(2**26).pin_memory()
+    there, X = torch.empty(2**26, device=device), torch.randn(8192, 8192, device=device)
+
+    def copy_and_product(on):
+        with torch.cuda.stream(on):
+            there.copy_(host, non_blocking=True)
+        with torch.cuda.stream(one):
+            X @ X
+
+    both = compare(lambda: copy_and_product(one), lambda: copy_and_product(two))
+    for side, name in ((both.slow, "copy and product on one stream"), (both.fast, "copy and product on two streams")):
+        side.name = name
+        yield report("streams", side, device, size=8192, bytes=4 * 2**26)
+
+
+#: The parts in the order in which they are run, the most telling first, with the share of the time each may take.
+PARTS = {"products": (products, 0.16), "ladder": (ladder, 0.40), "copies": (copies, 0.06),
+         "mixed precision": (mixed_precision, 0.06), "streams": (streams, 0.04),
+         "placement": (placement.part, 0.10), "chapters": (chapters.part, 1.0)}
