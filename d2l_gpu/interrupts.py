@@ -5,30 +5,28 @@ import threading
 
 
 class Updating:
-    """`with updating:` puts an interrupt off to the end of the block, so that no update of the weights is cut short."""
+    """`updating = Updating()`: what `with updating:` holds is not cut short, an interrupt comes at its end."""
 
     def __init__(self):
-        self.inside, self.interrupted, self.handlers = False, False, []
+        self.inside, self.interrupted, self.handler = False, False, None
 
     def watch(self):
-        """Take interrupts over, until `unwatch()`; other threads than the main one never get any."""
+        """Take interrupts over, until `unwatch()`. Only the main thread gets any: in others this does nothing."""
         handler = signal.getsignal(signal.SIGINT)
-        watched = callable(handler) and threading.current_thread() is threading.main_thread()
-        self.handlers.append(handler if watched else None)
-        if watched:
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            self.handler = handler
             signal.signal(signal.SIGINT, self._interrupt)
 
     def unwatch(self):
         """Give interrupts back to who had them before."""
-        handler = self.handlers.pop()
-        if handler is not None:
-            signal.signal(signal.SIGINT, handler)
+        if self.handler is not None:
+            signal.signal(signal.SIGINT, self.handler)
 
     def _interrupt(self, number, frame):
         if self.inside:
             self.interrupted = True
         else:
-            self.handlers[0](number, frame)
+            self.handler(number, frame)
 
     def __enter__(self):
         self.inside = True
@@ -39,6 +37,3 @@ class Updating:
             self.interrupted = False
             if kind is None:
                 raise KeyboardInterrupt
-
-
-updating = Updating()

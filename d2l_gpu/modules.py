@@ -69,9 +69,11 @@ class Module(nn.Module, HyperParameters):
 
     def forward(self, X):
         """`self.net(X)`, unless a subclass defines its own."""
-        if not hasattr(self, "net"):
-            raise NotImplementedError(f"{type(self).__name__} needs a network, self.net, or its own forward(X)")
-        return self.net(X)
+        try:
+            net = self.net
+        except AttributeError:
+            raise NotImplementedError(f"{type(self).__name__} needs a network, self.net, or its own forward(X)") from None
+        return net(X)
 
     def plot(self, key, value, train):
         """Add a number (a tensor with one element) to the curve `train_key` or `val_key` of the board.
@@ -114,7 +116,9 @@ class Classifier(Module):
 
     def loss(self, Y_hat, Y, averaged=True):
         """The cross-entropy: a tensor with one element, or one value for each label if not `averaged`."""
-        return F.cross_entropy(Y_hat.reshape(-1, Y_hat.shape[-1]), Y.reshape(-1), reduction="mean" if averaged else "none")
+        if Y_hat.dim() != 2:
+            Y_hat, Y = Y_hat.reshape(-1, Y_hat.shape[-1]), Y.reshape(-1)
+        return F.cross_entropy(Y_hat, Y, reduction="mean" if averaged else "none")
 
     def accuracy(self, Y_hat, Y, averaged=True):
         """The share of labels whose class has the largest score, 0 to 1, or a 0 or 1 for each label if not `averaged`.

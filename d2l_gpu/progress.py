@@ -174,7 +174,9 @@ class ProgressBoard:
         axes.relim()
         axes.autoscale_view()
         axes.set(**{name: value for name, value in wanted.items() if value is not None})
-        axes.legend(fontsize="small", facecolor=PAPER, labelcolor=INK)
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.02, 1)}
+        place = beside if len(self._lines) > 4 else {"loc": "best" if sum(map(len, self._data.values())) < 10_000 else "upper right"}
+        axes.legend(fontsize="small", facecolor=PAPER, labelcolor=INK, **place)
         return axes
 
     def _own_axes(self):

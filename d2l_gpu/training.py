@@ -15,7 +15,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from . import devices
-from .interrupts import updating
+from .interrupts import Updating
 from .modules import Classifier, DataModule, HyperParameters, Module, add_to_class
 from .progress import _in_notebook
 
@@ -68,7 +68,7 @@ class Trainer(HyperParameters):
 
     evaluation = torch.inference_mode
     _interrupted = None  # the model whose fit was interrupted
-    _bar = None
+    _bar, _updating = None, Updating()
 
     def __init__(self, max_epochs, num_gpus=0, gradient_clip_val=0):
         self.save_hyperparameters()
@@ -125,7 +125,8 @@ class Trainer(HyperParameters):
         model.board.clear(after=first if first else None)
         self.epoch, self.train_batch_idx, self.val_batch_idx = first, first * self.num_train_batches, first * self.num_val_batches
         self._interrupted, self._bar = None, _ProgressBar(self.max_epochs * self.num_train_batches)
-        updating.watch()
+        self._updating = Updating()
+        self._updating.watch()
         try:
             for self.epoch in range(first, self.max_epochs):
                 self.fit_epoch()
@@ -140,9 +141,9 @@ class Trainer(HyperParameters):
                 module.training = mode
             raise
         finally:
-            updating.unwatch()
+            self._updating.unwatch()
             self._bar.close()
-            self._bar = None
+            self._bar, self._updating = None, Updating()
             model.board.finish()
 
     def fit_epoch(self):
@@ -154,7 +155,7 @@ class Trainer(HyperParameters):
             loss.backward()
             if self.gradient_clip_val > 0:
                 self.clip_gradients(self.gradient_clip_val, self.model)
-            with torch.no_grad(), updating:
+            with torch.no_grad(), self._updating:
                 self.optim.step()
             self.train_batch_idx += 1
             if self._bar is not None:
