@@ -79,16 +79,20 @@ class Module(nn.Module, HyperParameters):
         """Add a number (a tensor with one element) to the curve `train_key` or `val_key` of the board.
 
         The number stays on its device: the board fetches all of them together, once an epoch. d2l.torch
-        copies each to the CPU, and so waits for the GPU in every batch.
+        copies each to the CPU, and so waits for the GPU in every batch. Raises RuntimeError before the first fit.
         """
-        trainer = self.trainer
+        trainer = getattr(self, "trainer", None)
+        if trainer is None:
+            raise RuntimeError("plot draws while a Trainer fits the model: this one has no trainer yet")
         if train:
-            x, batches, points = trainer.train_batch_idx / trainer.num_train_batches, trainer.num_train_batches, self.plot_train_per_epoch
+            batches, points = trainer.num_train_batches, self.plot_train_per_epoch
+            x = trainer.train_batch_idx / batches
         else:
-            x, batches, points = trainer.epoch + 1, trainer.num_val_batches, self.plot_valid_per_epoch
+            batches, points = trainer.num_val_batches, self.plot_valid_per_epoch
+            x = trainer.epoch + 1
         if points:
             self.board.xlabel = "epoch"
-            self.board.draw(x, value, ("train_" if train else "val_") + key, every_n=max(1, int(batches / points)))
+            self.board.draw(x, value, ("train_" if train else "val_") + key, every_n=int(batches / points))
 
     def training_step(self, batch):
         """The loss of one batch, whose last element is the labels; also plotted."""

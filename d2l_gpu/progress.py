@@ -61,7 +61,8 @@ class ProgressBoard:
         self._lines = {}
 
     def draw(self, x, y, label, every_n=1):
-        """Add the point (x, y) to the curve `label`; every `every_n` points are drawn as one, their mean.
+        """Add the point (x, y) to the curve `label`; every `every_n` points are drawn as one, their mean
+        (each by itself if that is 0 or 1).
 
         `y` is a number or a tensor with one element, on any device and with or without a gradient; a tensor is
         copied where it is, and fetched later. Drawing is put off while the last one is recent; the end of the
@@ -71,7 +72,8 @@ class ProgressBoard:
         """
         if isinstance(y, torch.Tensor):
             if y.numel() != 1:
-                raise ValueError(f"a point of {label!r} is one number, not a tensor of shape {tuple(y.shape)}: take its mean first")
+                raise ValueError(f"a point of {label!r} is one number, not a tensor of shape {tuple(y.shape)}: "
+                                 "take its mean first")
             y = y.detach().clone()  # what the caller does to it later must not change the curve
             patience = FETCH_SECONDS
         else:
@@ -139,7 +141,8 @@ class ProgressBoard:
     # ----------------------------------------------------------------------------------- how it looks
     def _print_line(self):
         x = max(points[-1].x for points in self._data.values())
-        line = f"{self.xlabel or 'x'} {round(x, 2):g}: " + ", ".join(f"{label} {points[-1].y:.4g}" for label, points in self._data.items())
+        values = ", ".join(f"{label} {points[-1].y:.4g}" for label, points in self._data.items())
+        line = f"{self.xlabel or 'x'} {round(x, 2):g}: {values}"
         tqdm = sys.modules.get("tqdm")
         (tqdm.tqdm.write if tqdm else print)(line)  # a progress bar moves out of the way
 
@@ -174,8 +177,9 @@ class ProgressBoard:
         axes.relim()
         axes.autoscale_view()
         axes.set(**{name: value for name, value in wanted.items() if value is not None})
-        beside = {"loc": "upper left", "bbox_to_anchor": (1.02, 1)}
-        place = beside if len(self._lines) > 4 else {"loc": "best" if sum(map(len, self._data.values())) < 10_000 else "upper right"}
+        place = {"loc": "best" if sum(map(len, self._data.values())) < 10_000 else "upper right"}  # "best" takes long then
+        if len(self._lines) > 4:
+            place = {"loc": "upper left", "bbox_to_anchor": (1.02, 1)}  # beside the axes
         axes.legend(fontsize="small", facecolor=PAPER, labelcolor=INK, **place)
         return axes
 

@@ -260,6 +260,8 @@ def test_a_negative_number_is_an_error(name):
 
 
 def test_a_module_without_its_parts_says_which():
+    with pytest.raises(RuntimeError, match="no trainer yet"):
+        Linear().training_step((torch.ones(1, 2), torch.ones(1, 1)))
     for call, name in ((lambda m: m.loss(1, 2), "loss"), (lambda m: m(torch.ones(1)), "self.net")):
         with pytest.raises(NotImplementedError, match=name):
             call(d2l.Module())
@@ -334,10 +336,22 @@ def test_defect_e_a_plain_tensor_with_a_gradient_is_a_registered_parameter():
 
 
 def test_defect_e_a_tensor_that_stays_behind_is_named():
-    optimizer = torch.optim.SGD([torch.zeros(2, 1, requires_grad=True)], lr=0.1)
-    training._check_placement(optimizer, [])
-    with pytest.raises(RuntimeError, match=r"shape \(2, 1\) on cpu, .* cuda:0.*ParameterList"):
-        training._check_placement(optimizer, [d2l.gpu()])
+    class InAList(Linear):
+        def __init__(self):
+            super().__init__()
+            self.weights = [torch.zeros(2, 1, requires_grad=True)]
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.weights, lr=0.1)
+
+        def forward(self, X):
+            return X @ self.weights[0]
+
+    trainer = d2l.Trainer(max_epochs=1)
+    trainer.fit(InAList(), Line())  # all on the CPU: nothing is left behind
+    trainer.gpus = [torch.device("meta")]
+    with pytest.raises(RuntimeError, match=r"shape \(2, 1\) on cpu, .* trains on meta: .*ParameterList"):
+        trainer.fit(InAList(), Line())
 
 
 Pair = collections.namedtuple("Pair", ["image", "label"])
@@ -558,6 +572,7 @@ def test_after_an_interrupt_fit_goes_on_with_the_same_optimizer(capsys):
     assert signal.getsignal(signal.SIGINT) is handler
     assert caught.value.__notes__ == ["in epoch 2 of 3, training batch 3 of 10"]
     assert not model.training and not model.net.training  # the mode it was in
+    assert not any(model.board.raw_points.values())  # no batch of the epoch that is to run again
     model.board.show()
     optimizer = trainer.optim
     trainer.fit(model, data)
@@ -610,11 +625,12 @@ class FakeBar:
     made = []
 
     def __init__(self, **options):
-        self.options, self.n, self.closed = options, options["initial"], False
+        self.options, self.n, self.closed, self.seen = options, options["initial"], False, []
         FakeBar.made.append(self)
 
     def update(self, n):
         self.n += n
+        self.seen.append(self.n)
 
     def close(self):
         self.closed = True
@@ -642,10 +658,10 @@ def test_a_long_fit_shows_a_bar_of_batches_and_waits_no_more_for_it(tqdm, monkey
     monkeypatch.setattr(training, "BAR_SECONDS", 0)
     d2l.Trainer(max_epochs=2).fit(Digits(), Batches(digits(5)))
     bar, = tqdm
-    assert bar.options["total"] == 10 and bar.n == 10 and bar.closed
+    assert bar.options["total"] == 10 and sorted(set(bar.seen)) == list(range(1, 11)) and bar.closed
     assert bar.options["disable"]  # nobody sees the output of a test
     assert len(waits) == 2
-    assert capsys.readouterr().out.startswith("above the bar: epoch 2: train_loss")
+    assert capsys.readouterr().out.startswith("above the bar: epoch 1.7: train_loss")
 
 
 def test_tqdm_itself_takes_the_bar(monkeypatch, capsys):
