@@ -72,7 +72,7 @@ class Module(nn.Module, HyperParameters):
         try:
             net = self.net
         except AttributeError:
-            raise NotImplementedError(f"{type(self).__name__} needs a network, self.net, or its own forward(X)") from None
+            raise NotImplementedError(f"{type(self).__name__} needs a network, self.net, or a forward(X)") from None
         return net(X)
 
     def plot(self, key, value, train):
@@ -109,7 +109,7 @@ class Module(nn.Module, HyperParameters):
         return torch.optim.SGD(self.parameters(), lr=self.lr)
 
     def apply_init(self, inputs, init=None):
-        """Run the model once on `inputs`, a list, which gives lazy layers their shapes; then apply `init` to the net."""
+        """Run the model once on the list `inputs`: lazy layers get their shapes; then apply `init` to the net."""
         self.forward(*inputs)
         if init is not None:
             self.net.apply(init)

@@ -54,7 +54,8 @@ class ProgressBoard:
         self.raw_points = {}  # label -> [(x, y), ...] that await their mean
         self._pending = []  # (label, x, [y, ...]) whose mean is still to be taken; each y a number or a tensor
         self._shown_at = self._cost = 0.0  # when the last drawing ended, and the seconds it took
-        kept = {label: [p for p in points if after is not None and p.x <= after] for label, points in self._data.items()}
+        kept = {} if after is None else self._data
+        kept = {label: [point for point in points if point.x <= after] for label, points in kept.items()}
         self._data = {label: points for label, points in kept.items() if points}
         for line in self._lines.values():
             line.remove()
@@ -170,14 +171,16 @@ class ProgressBoard:
             if label not in self._lines:
                 i = len(self._lines)  # after one round of colors the styles move on by one: no two curves look the same
                 style = self.ls[(i + i // len(self.colors)) % len(self.ls)]
-                self._lines[label], = axes.plot([], [], linestyle=style, color=self.colors[i % len(self.colors)], label=label)
+                color = self.colors[i % len(self.colors)]
+                self._lines[label], = axes.plot([], [], linestyle=style, color=color, label=label)
             self._lines[label].set_data(*zip(*points))
             self._lines[label].set_marker("o" if len(points) == 1 else "")  # one point makes no line
         wanted = {name: getattr(self, name) for name in ("xscale", "yscale", "xlabel", "ylabel", "xlim", "ylim")}
         axes.relim()
         axes.autoscale_view()
         axes.set(**{name: value for name, value in wanted.items() if value is not None})
-        place = {"loc": "best" if sum(map(len, self._data.values())) < 10_000 else "upper right"}  # "best" takes long then
+        many = sum(map(len, self._data.values())) > 10_000  # to find the best place takes long then
+        place = {"loc": "upper right" if many else "best"}
         if len(self._lines) > 4:
             place = {"loc": "upper left", "bbox_to_anchor": (1.02, 1)}  # beside the axes
         axes.legend(fontsize="small", facecolor=PAPER, labelcolor=INK, **place)

@@ -25,10 +25,10 @@ BAR_SECONDS = 3  # a fit that takes longer shows a progress bar
 
 
 def to(x, device):
-    """`x` on `device`: a tensor, a module, or tensors nested in tuples, lists, dictionaries, named tuples and dataclasses.
+    """`x` on `device`: a tensor, a module, or tensors in tuples, lists, dictionaries, named tuples, dataclasses.
 
-    A container comes back as a new one of the same type; what is no tensor stays as it is. The host does not wait
-    for the copy of a tensor in pinned memory, and waits for every other. Source: d2l.torch's `to`.
+    Containers may be nested and come back as new ones of the same type; what is no tensor stays as it is. The host
+    does not wait for the copy of a tensor in pinned memory, and waits for every other. Source: d2l.torch's `to`.
     """
     if isinstance(x, (torch.Tensor, PackedSequence)):
         return x.to(device, non_blocking=x.is_pinned())
@@ -84,7 +84,7 @@ class Trainer(HyperParameters):
         self.num_train_batches = len(self.train_dataloader)
         self.num_val_batches = len(self.val_dataloader) if self.val_dataloader is not None else 0
         if self.num_train_batches == 0:
-            raise ValueError("the training data has no batch: are there fewer examples than one batch, with drop_last=True?")
+            raise ValueError("the training data has no batch: fewer examples than a batch, with drop_last=True?")
 
     def prepare_model(self, model):
         """Connect `model` with this trainer and its board, and move it to the first GPU, if there is one."""
@@ -123,7 +123,8 @@ class Trainer(HyperParameters):
             self.optim = model.configure_optimizers()
             _check_placement(self.optim, self.gpus)
         model.board.clear(after=first if first else None)
-        self.epoch, self.train_batch_idx, self.val_batch_idx = first, first * self.num_train_batches, first * self.num_val_batches
+        self.epoch = first
+        self.train_batch_idx, self.val_batch_idx = first * self.num_train_batches, first * self.num_val_batches
         self._interrupted, self._bar = None, _ProgressBar(self.max_epochs * self.num_train_batches)
         self._updating = Updating()
         self._updating.watch()
@@ -204,12 +205,12 @@ def _check_placement(optimizer, gpus):
             if p.device.type != gpus[0].type:
                 raise RuntimeError(
                     f"the optimizer holds a tensor of shape {tuple(p.shape)} on {p.device}, but the model trains on "
-                    f"{gpus[0]}: model.to moves only registered parameters. Assign it to an attribute of the model; put "
-                    "several in an nn.ParameterList, not in a list")
+                    f"{gpus[0]}: model.to moves only registered parameters. Assign it to an attribute of the model; "
+                    "put several in an nn.ParameterList, not in a list")
 
 
 class _ProgressBar:
-    """Batches done of `total`, shown by tqdm once BAR_SECONDS have passed, where there is tqdm and someone to see it."""
+    """Batches done of `total`, shown by tqdm after BAR_SECONDS, where there is tqdm and someone to see it."""
 
     def __init__(self, total):
         self.total, self.bar = total, None

@@ -17,7 +17,7 @@ import d2l_gpu as d2l
 from d2l_gpu import progress
 from d2l_gpu.progress import Point
 
-IMAGES = progress._png  # the real one
+PNG = progress._png  # the real one
 
 
 @pytest.fixture
@@ -51,7 +51,8 @@ def wave(board, n=100, **options):
 def contrast(a, b):
     """WCAG 2.1's contrast of two colors, 1 to 21."""
     def luminance(color):
-        channels = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in matplotlib.colors.to_rgb(color)]
+        rgb = matplotlib.colors.to_rgb(color)
+        channels = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
         return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), channels))
     light, dark = sorted((luminance(a), luminance(b)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
@@ -157,7 +158,7 @@ def test_drawing_waits_while_the_last_one_is_recent(notebook, clock):
 def test_a_slow_drawing_is_repeated_less_often(notebook, clock, monkeypatch):
     def slow(figure):
         clock.now += 2
-        return IMAGES(figure)
+        return PNG(figure)
     monkeypatch.setattr(progress, "_png", slow)
     board = d2l.ProgressBoard()
     for _ in range(100):
@@ -378,11 +379,13 @@ def test_a_real_notebook_stores_one_picture_a_cell_and_survives_an_interrupt(roo
     import nbformat
     monkeypatch.setenv("PYTHONPATH", str(root))
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
-    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    here = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3", resources=here).execute()
     outputs = [cell.outputs for cell in notebook.cells]
     kinds = [[output.output_type for output in cell] for cell in outputs]
     assert kinds[:4] == [[], ["display_data"], ["display_data"], ["display_data"]]
     for cell, text in zip(outputs[1:4], ("curves against x", "curves against epoch", "curves against epoch")):
         assert cell[0].data["text/plain"] == text and len(cell[0].data["image/png"]) < 100_000
     assert sorted(kinds[4]) == ["display_data", "stream"]
-    assert [output.text for output in outputs[4] if "text" in output] == ["['in epoch 1 of 3, training batch 4 of 5']\n"]
+    printed = [output.text for output in outputs[4] if output.output_type == "stream"]
+    assert printed == ["['in epoch 1 of 3, training batch 4 of 5']\n"]
