@@ -228,8 +228,8 @@ class _ProgressBar:
         except ImportError:
             self.opens_at = float("inf")
             return
-        seen = _in_notebook() or sys.stderr.isatty()
-        self.bar = tqdm(total=self.total, initial=done, desc="training", unit="batch", leave=False, disable=not seen)
+        options = {} if _in_notebook() or sys.stderr.isatty() else {"disable": True}  # else TQDM_DISABLE decides
+        self.bar = tqdm(total=self.total, initial=done, desc="training", unit="batch", leave=False, **options)
 
     def close(self):
         if self.bar is not None:

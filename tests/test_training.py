@@ -5,7 +5,9 @@ import copy
 import dataclasses
 import importlib
 import importlib.machinery
+import os
 import signal
+import subprocess
 import sys
 import threading
 import traceback
@@ -674,6 +676,22 @@ def test_tqdm_itself_takes_the_bar(monkeypatch, capsys):
     d2l.Trainer(max_epochs=2).fit(Linear(), Line())
     shown = capsys.readouterr().err
     assert "training:" in shown and "/20 [" in shown and "batch/s" in shown
+
+
+def test_tqdms_own_variable_turns_the_bar_off(root):
+    pytest.importorskip("tqdm")
+    script = """
+import torch
+import d2l_gpu as d2l
+from d2l_gpu import training
+training.BAR_SECONDS, training._in_notebook = 0, lambda: True
+bar = training._ProgressBar(10)
+bar.update(5)
+"""
+    for value, shown in (("", True), ("1", False)):
+        done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True,
+                              env=os.environ | ({"TQDM_DISABLE": value} if value else {}))
+        assert ("training:" in done.stderr) == shown
 
 
 def test_without_tqdm_a_long_fit_shows_nothing(monkeypatch):
