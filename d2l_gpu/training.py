@@ -140,12 +140,16 @@ class Trainer(HyperParameters):
             model.board.raw_points.clear()  # batches of an epoch that is not complete
             for module, mode in modes:
                 module.training = mode
+            try:
+                model.board.finish()
+            except Exception:  # a GPU that has failed gives nothing back; its error is the one to see
+                model.board._pending.clear()
             raise
         finally:
             self._updating.unwatch()
             self._bar.close()
             self._bar, self._updating = None, Updating()
-            model.board.finish()
+        model.board.finish()
 
     def fit_epoch(self):
         """One pass over the training data and, if there is any, one over the validation data."""

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import d2l_gpu as d2l
-from d2l_gpu import devices, training
+from d2l_gpu import devices, progress, training
 
 
 @pytest.fixture(autouse=True)
@@ -698,6 +698,20 @@ def test_without_tqdm_a_long_fit_shows_nothing(monkeypatch):
     monkeypatch.setattr(training, "BAR_SECONDS", 0)
     monkeypatch.setitem(sys.modules, "tqdm", None)
     d2l.Trainer(max_epochs=1).fit(Linear(), Line())
+
+
+def test_an_error_of_the_gpu_is_not_hidden_by_the_board_that_cannot_fetch_any_more(monkeypatch):
+    class Fails(Linear):
+        def training_step(self, batch):
+            super().training_step(batch)
+            monkeypatch.setattr(progress, "_fetch", lambda tensors: [1 / 0 for _ in tensors])
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    model = Fails(plot_train_per_epoch=10)
+    with pytest.raises(RuntimeError, match="device-side assert") as caught:
+        d2l.Trainer(max_epochs=1).fit(model, Line())
+    assert caught.value.__context__ is None
+    assert model.board.data == {}  # and the end of the cell does not try again
 
 
 def test_a_model_that_was_trained_can_be_copied():
