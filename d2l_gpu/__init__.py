@@ -10,14 +10,18 @@ from . import results
 from .checks import check
 from .data import CLASSES, load_images
 from .devices import cpu, ensure_gpus, gpu, hardware, num_gpus, try_all_gpus, try_gpu
+from .modules import Classifier, DataModule, HyperParameters, Module, add_to_class
 from .plots import draw_results
+from .progress import ProgressBoard
 from .timing import Benchmark, Measurement, Ratio, Timer, compare, synchronize, time_it
+from .training import Trainer, to
 from .transfers import count_transfers
 
 __all__ = [
-    "Benchmark", "CLASSES", "Measurement", "Ratio", "Timer", "check", "compare", "count_transfers", "cpu", "draw_results",
-    "ensure_gpus", "gpu", "hardware", "load_images", "num_gpus", "results", "simulate_gpus", "simulated", "synchronize",
-    "time_it", "try_all_gpus", "try_gpu",
+    "Benchmark", "CLASSES", "Classifier", "DataModule", "HyperParameters", "Measurement", "Module", "ProgressBoard", "Ratio",
+    "Timer", "Trainer", "add_to_class", "check", "compare", "count_transfers", "cpu", "draw_results", "ensure_gpus", "gpu",
+    "hardware", "load_images", "num_gpus", "results", "simulate_gpus", "simulated", "synchronize", "time_it", "to",
+    "try_all_gpus", "try_gpu",
 ]
 __version__ = "0.1.0"
 

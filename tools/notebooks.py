@@ -81,7 +81,7 @@ def record(path):
 
 def environment(**changes):
     """The environment in which outputs are recorded and compared: no GPU visible, one thread."""
-    settings = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "COLUMNS": "80",
+    settings = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "COLUMNS": "80", "TQDM_DISABLE": "1",
                 "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
     return os.environ | settings | changes
 
