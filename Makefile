@@ -3,7 +3,7 @@ PYTHON ?= python3
 ENV = .venv/bin
 BOOK = .venv-book/bin
 
-.PHONY: book test test-matrix test-cuda bench lab record record-machine clean
+.PHONY: book test test-matrix differential test-cuda bench lab record record-machine clean
 
 book: .venv-book/ready        ## build the HTML in a small environment of its own
 	$(BOOK)/jupyter-book build . --warningiserror --nitpick --keep-going
@@ -14,6 +14,9 @@ test: .venv/ready             ## run every test, notebooks included, and print a
 
 test-matrix:                  ## the package and the simulator under other releases of torch
 	$(PYTHON) tests/matrix.py $(TORCH)
+
+differential: .venv/ready     ## the simulated GPUs against the CPU, over PyTorch's own database of operators
+	$(ENV)/python tests/simulator/differential.py
 
 test-cuda: .venv/ready        ## run the notebooks on this machine's GPUs and write a report to results/
 	$(ENV)/python tests/cuda.py

@@ -44,8 +44,8 @@ def count_transfers():
     Gives a `Transfers`, complete when the block ends. On simulated GPUs it is read from their ledger. On real
     devices it watches PyTorch's operators in the calling thread: it sees copies, `.item()`, printing, operators
     whose result has a size that the host must know (`nonzero`, a boolean mask), indices on the host, and calls of
-    `torch.cuda.synchronize()`. It does not see what a backward pass or a DataLoader does in threads of its own,
-    nor the synchronization of events and streams. On a CPU alone everything is zero.
+    `torch.cuda.synchronize()`. It does not see what a DataLoader does in threads of its own, nor the
+    synchronization of events and streams. On a CPU alone everything is zero.
 
     A copy is a wait unless it runs on while the host goes on: device to device, or `non_blocking=True` with
     pinned host memory. With `non_blocking=True` and ordinary memory the cause is "staging": the host goes on when
@@ -76,6 +76,11 @@ class _Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and func._can_decompose():  # arrives whole there: look inside
+            with self:
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
         out = func(*args, **kwargs)
         name = func._schema.name
         if name == "aten::_to_copy":

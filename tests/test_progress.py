@@ -8,9 +8,13 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import matplotlib.colors
 import pytest
 import torch
+
+pytest.importorskip("matplotlib", reason="the board draws with matplotlib")
+pytest.importorskip("IPython", reason="the board shows figures in a notebook")
+
+import matplotlib.colors
 from matplotlib.figure import Figure
 
 import d2l_gpu as d2l

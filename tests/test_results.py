@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import d2l_results
 import pytest
+
+pytest.importorskip("sphinx", reason="the results page is a Sphinx directive")
+pytest.importorskip("matplotlib", reason="results are drawn with matplotlib")
+
+import d2l_results
 
 import d2l_gpu as d2l
 from d2l_gpu import results

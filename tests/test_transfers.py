@@ -119,6 +119,13 @@ def test_the_watch_takes_the_dtype_that_crosses(watch, non_blocking, crossed):
     assert watch.bytes["H2D"] == crossed  # a blocking copy converts on the host, before the bus
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_the_watch_sees_copies_in_every_mode_of_autograd(watch, mode):
+    with mode():
+        torch.ones(5).to("meta")
+    assert (watch.copies["H2D"], watch.waits["H2D"]) == (1, 1)
+
+
 def test_the_watch_sees_copy_(watch):
     torch.ones(4, device="meta").copy_(torch.ones(4))
     assert (watch.copies["H2D"], watch.bytes["H2D"]) == (1, 16)

@@ -1,5 +1,6 @@
 """Plausible wrong answers to the exercises: for each, words that its hint must contain."""
 
+import contextlib
 import itertools
 import math
 
@@ -111,6 +112,39 @@ def _resume(path, net, optimizer, assign=False, **how):
     if optimizer is not None:
         optimizer.load_state_dict(checkpoint["optimizer"])
     return checkpoint["epoch"]
+
+
+def _epoch(net, batches, optimizer, device, clear=True, mean=None, mode=True, fetch=False, move=lambda y, d: y.to(d)):
+    net.to(device).train(mode)
+    losses = []
+    for X, y in batches:
+        loss = torch.nn.functional.cross_entropy(net(X.to(device)), move(y, device))
+        if clear:
+            optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item() if fetch else loss.detach())
+    numbers, sizes = losses if fetch else torch.stack(losses).tolist(), [len(y) for _, y in batches]
+    return mean(numbers, sizes) if mean else sum(n * k for n, k in zip(numbers, sizes)) / sum(sizes)
+
+
+def _right(net, batches, device, restore=True, guard=torch.inference_mode, evaluate=True, fetch=False,
+           share=lambda right, n, batches: right / n):
+    was = net.training
+    net.to(device).train(not evaluate)
+    with guard():
+        right = [(net(X.to(device)).argmax(1) == y.to(device)).sum() for X, y in batches]
+        right = sum(r.item() for r in right) if fetch else torch.stack(right).sum().item()
+    net.train(was if restore else not was)
+    return float(share(right, sum(len(y) for _, y in batches), len(batches)))
+
+
+def _seeded_order(n, device):
+    return torch.arange(n, device=device).roll(3)
+
+
+def _pairs(X, y, chunks):
+    return ((X[rows], y[rows]) for rows in chunks)
 
 
 WRONG = {
@@ -232,6 +266,7 @@ WRONG = {
         "and should be": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(target)),
         "one number": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(f), lambda ps: sum(p.norm().item() ** 2 for p in ps) ** 0.5),
         "the norm before was": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(f)) * 0 + target,
+        "inside torch.no_grad": lambda net, target: [p.mul_(2) for p in net.parameters()],
         "as a Python float": lambda net, target: torch.tensor(_rescale(net, target, lambda p, f: p.mul_(f))),
         "have not changed": lambda net, target: _rescale(net, target, lambda p, f: p * f),
         "one factor": lambda net, target: _rescale(net, target, lambda p, f: p.fill_(target / _numbers(net) ** 0.5)),
@@ -248,12 +283,40 @@ WRONG = {
     "networks-4": {
         "without map_location": lambda path, net, opt: _resume(path, net, opt),
         "runs whatever code": lambda path, net, opt: _resume(path, net, opt, map_location="cpu", weights_only=False),
-        "load its state too": lambda path, net, opt: _resume(path, net, None, map_location="cpu"),
+        "load it into this one": lambda path, net, opt: _resume(path, net, None, map_location="cpu"),
         "has moved": lambda path, net, opt: [_resume(path, net, opt, map_location="cpu"), net.to("cpu")][0] if next(
             net.parameters()).device.type != "cpu" else _resume(path, net, opt, map_location="cpu"),
         "the checkpoint says epoch": lambda path, net, opt: _resume(path, net, opt, map_location="cpu") + 1,
         "did not call torch.load": lambda path, net, opt: 3,
         "other parameter objects": lambda path, net, opt: _resume(path, net, opt, assign=True, map_location="cpu"),
+    },
+    # ------------------------------------------------------------------------------ 05 the training loop
+    "training-1": {
+        "those of the reference loop": lambda net, bs, opt, dev: _epoch(net, bs, opt, dev, clear=False),
+        "the sum over the batches": lambda net, bs, opt, dev: _epoch(net, bs, opt, dev, mean=lambda ls, ns: sum(ls)),
+        "the mean of the batches' means": lambda net, bs, opt, dev: _epoch(net, bs, opt, dev, mean=lambda ls, ns: sum(ls) / len(ls)),
+        "evaluation mode": lambda net, bs, opt, dev: _epoch(net, bs, opt, dev, mode=False),
+        "fetch the sum": lambda net, bs, opt, dev: _epoch(net, bs, opt, dev, fetch=True),
+        "as a Python float": lambda net, bs, opt, dev: torch.tensor(_epoch(net, bs, opt, dev)),
+        "your answer raised RuntimeError": lambda net, bs, opt, dev: _epoch(net, bs, opt, dev, move=lambda y, d: y),
+    },
+    "training-2": {
+        "put its mode back": lambda net, bs, dev: _right(net, bs, dev, restore=False),
+        "A graph was built".lower(): lambda net, bs, dev: _right(net, bs, dev, guard=contextlib.nullcontext),
+        "at most 1": lambda net, bs, dev: _right(net, bs, dev, share=lambda right, n, k: right),
+        "in evaluation mode": lambda net, bs, dev: _right(net, bs, dev, evaluate=False),
+        "numbers were fetched": lambda net, bs, dev: _right(net, bs, dev, fetch=True),
+        "as a Python float": lambda net, bs, dev: torch.tensor(_right(net, bs, dev)),
+    },
+    "training-3": {
+        "in their old order": lambda X, y, size: zip(X.split(size), y.split(size)),
+        "in the same order": lambda X, y, size: _pairs(X, y, _seeded_order(len(X), X.device).split(size)),
+        "on the device of X": lambda X, y, size: _pairs(X, y, torch.randperm(len(X)).split(size)),
+        "the sizes were": lambda X, y, size: _pairs(X, y, torch.randperm(len(X), device=X.device)[:len(X) // size * size].split(size)),
+        "exactly once": lambda X, y, size: _pairs(X, y, torch.randint(len(X), (len(X),), device=X.device).split(size)),
+        "belong together": lambda X, y, size: ((X[a], y[b]) for a, b in zip(*(torch.randperm(
+            len(X), device=X.device).split(size) for _ in range(2)))),
+        "should yield batches": lambda X, y, size: print(end=""),
     },
 }
 

@@ -63,7 +63,8 @@ def project(answer):
         with count_transfers() as used:
             got = call(answer, list(batches), table, device)
         if not isinstance(got, list) or len(got) != n:
-            raise Hint(f"return a list with one product for each of the {n} batches.")
+            raise Hint(f"return a list (not a {type(got).__name__}) with one product for each of the {n} batches."
+                       if not isinstance(got, list) else f"{len(got)} products for {n} batches: return one for each.")
         for product, batch in zip(got, batches):
             if product.device != device:
                 raise Hint(f"the products should be on {device}; yours are on {product.device}.")

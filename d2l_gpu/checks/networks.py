@@ -41,7 +41,7 @@ def device_of(answer):
             try:
                 got = call(answer, split)
             except ValueError as error:
-                if str(places[1]) not in str(error) or "cpu" not in str(error):
+                if not any(name in str(error) for name in (str(places[1]), repr(places[1]))) or "cpu" not in str(error):
                     raise Hint(f"{what} is a ValueError, rightly, but its message ({str(error)!r}) does not name both devices.")
             else:
                 raise Hint(f"for {what} you returned {got}. Raise a ValueError that names the devices.")
@@ -67,7 +67,12 @@ def rescale(answer):
             parameters, values = list(net.parameters()), [p.detach().cpu().clone() for p in net.parameters()]
             norm, target = torch.cat([v.flatten() for v in values]).norm().item(), random.uniform(2.0, 9.0)
             with count_transfers() as used:
-                got = call(answer, net, target)
+                try:
+                    got = call(answer, net, target)
+                except RuntimeError as error:
+                    if "leaf Variable" not in str(error):
+                        raise
+                    raise Hint("autograd refuses to have a parameter changed in place. Write inside torch.no_grad().")
             if not isinstance(got, float):
                 raise Hint(f"return the norm before as a Python float, not {type(got).__name__}.")
             if any(p is not q for p, q in zip(net.parameters(), parameters)) or any(not p.requires_grad for p in parameters):
@@ -156,7 +161,8 @@ def resume(answer):
             if (args[1] if len(args) > 1 else kwargs.get("map_location")) is None:
                 raise Hint("without map_location the tensors are loaded to the device that the file names.")
             if got != epoch:
-                raise Hint(f"you returned {got!r}; the checkpoint says epoch {epoch}.")
+                what = got if isinstance(got, int) else f"a {type(got).__name__}"
+                raise Hint(f"you returned {what}; the checkpoint says epoch {epoch}.")
             if any(p is not q for p, q in zip(net.parameters(), parameters)):
                 raise Hint("the network has other parameter objects now, and the optimizer still has the old ones.")
             if any(p.device != device for p in net.parameters()):
@@ -164,7 +170,7 @@ def resume(answer):
             if any(not torch.equal(p.detach().cpu(), q.detach().cpu()) for p, q in zip(net.parameters(), source.parameters())):
                 raise Hint("the network does not have the weights of the checkpoint.")
             if not fresh.state:
-                raise Hint("the optimizer starts from nothing: load its state too.")
+                raise Hint("the optimizer that you were given has no state: load it into this one.")
             net(x.to(device)).sum().backward()
             try:
                 fresh.step()

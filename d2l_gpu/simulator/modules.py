@@ -13,7 +13,7 @@ from torch.nn.parallel import comm
 from .devices import default_device, gpu_of, machine_or_none
 from .errors import boundaries, boundary, unsupported
 from .host import cuda
-from .tensor import SimulatedTensor, like, set_value, where
+from .tensor import SimulatedTensor, host_value, like, set_value, where, wrap
 
 _set_data, _get_data = torch.Tensor.data.__set__, torch.Tensor.data.__get__
 
@@ -32,7 +32,11 @@ def _move_data(self, new):
         self.__class__, new.__class__ = new.__class__, self.__class__
         self.__dict__, new.__dict__ = new.__dict__, self.__dict__
         torch._C._swap_tensor_impl(self, new)
-        self.grad = None if grad is None else grad.detach().to(self.device)
+        # A gradient beside its tensor, as autograd demands here; Module.to() then makes the real
+        # copy and puts it in the place of this one, so this one is not entered in the books.
+        if grad is not None:
+            grad = host_value(grad).detach()
+            self.grad = wrap(grad, where(self)) if where(self) else grad
 
 
 # ------------------------------------------------------------------------------- lazy modules

@@ -11,11 +11,13 @@ import collections
 import random
 import sys
 import warnings
+from pathlib import Path
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # when run as a script
 from d2l_gpu.simulator import SimulatedTensor, simulate_gpus
 
 # Operators that cannot agree, each with the reason.

@@ -140,6 +140,22 @@ def test_a_recurrent_network_is_one_operator(gpus, kind, mode):
         assert used.kernels["cuda:0"] <= 12  # the network, its inputs' and weights' bookkeeping
 
 
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_module_is_moved_by_one_copy_for_each_parameter_gradient_and_buffer(gpus, trained):
+    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    if trained:
+        net(torch.ones(4, 3)).sum().backward()
+    expected = 4 + 3 + 4 * trained  # parameters, buffers, gradients
+    with gpus.record() as there:
+        net.to("cuda:0")
+    with gpus.record() as across:
+        net.to("cuda:1")
+    with gpus.record() as back:
+        net.to("cpu")
+    assert (there.copies["H2D"], across.copies["D2D"], back.copies["D2H"]) == (expected,) * 3
+    assert all(p.grad is None or p.grad.device == p.device for p in net.parameters())
+
+
 def test_ledgers_nest_and_add_up(gpus):
     x = torch.ones(4)
     with gpus.record() as outer:
