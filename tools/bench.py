@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch  # noqa: E402
 
 import d2l_gpu as d2l  # noqa: E402
+from bench_training import board_over_none, simulator_over_cpu, trainer_over_bare  # noqa: E402
 from d2l_gpu.ladder import BATCH, ladder  # noqa: E402
 from d2l_gpu.results import format_ratio, format_time  # noqa: E402
 from d2l_gpu.timing import compare  # noqa: E402
@@ -74,6 +75,9 @@ RATIOS = {
     "ladder": ("first rung / last one without a graph", rungs("pictures", "no .item() in the loop"), False),
     "one_product": ("many small products / one batched", one_by_one, False),
     "fetch_once": ("fetch every norm / fetch once", fetch_each, False),
+    "trainer/bare": ("Trainer / the same loop by hand", trainer_over_bare, False),
+    "board/none": ("100 epochs with a board / without", board_over_none, False),
+    "simulator/cpu": ("MLP on a simulated GPU / on the CPU", simulator_over_cpu, False),
     "cuda_graph": ("no graph / graph of 16 steps", rungs("no .item() in the loop", "CUDA graph of 16 steps"), True),
     "product": ("product on the CPU / on the GPU", cpu_product, True),
     "pinned": ("copy, pageable / pinned", pageable_copy, True),

@@ -1,41 +1,14 @@
-"""What the Trainer and the ProgressBoard cost: ratios of times, measured in pairs.
+"""Sides of the ratios in tools/bench.py about what the package's own conveniences cost: a ratio of 1 is no cost."""
 
-    python tools/bench_training.py
-
-Each function below runs its two sides in turn, so that both meet the same machine, and returns the median of the
-pairs' ratios. A ratio of 1 is no cost.
-"""
-
-import statistics
-import sys
-import time
-from pathlib import Path
+import contextlib
 from unittest import mock
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import d2l_gpu as d2l  # noqa: E402
-from d2l_gpu import progress  # noqa: E402
-
-
-def median_ratio(first, second, pairs=7):
-    """The median over `pairs` of the time of first() divided by that of second(), after one run of each."""
-    def seconds(function):
-        start = time.perf_counter()
-        function()
-        return time.perf_counter() - start
-    first(), second()
-    ratios = []
-    for i in range(pairs):
-        if i % 2:  # whichever goes first may find a warmer cache
-            b, a = seconds(second), seconds(first)
-        else:
-            a, b = seconds(first), seconds(second)
-        ratios.append(a / b)
-    return statistics.median(ratios)
+import d2l_gpu as d2l
+from d2l_gpu import progress
 
 
 def _mlp():
@@ -67,10 +40,11 @@ class _MLP(d2l.Classifier):
         return torch.optim.Adam(self.parameters(), lr=1e-3)
 
 
-def trainer_over_bare(pairs=7, epochs=3):
-    """A fit by the Trainer over the plainest loop: MLP 784-128-64-10, Adam, batches of 64 resident on the device,
-    the loss of every batch kept there and fetched once an epoch on both sides."""
-    device = d2l.try_gpu()
+@contextlib.contextmanager
+def trainer_over_bare(device, steps):
+    """A fit by the Trainer, and the plainest loop: MLP 784-128-64-10, Adam, batches of 64 resident on the device,
+    the loss of every batch kept there and fetched once an epoch on both sides. An epoch has 79 steps."""
+    epochs = max(1, steps // 13)
     images, labels = d2l.load_images()
     images, labels = (images.float() / 255).to(device), labels.to(device)
     batches = list(zip(images.split(64), labels.split(64)))
@@ -92,7 +66,7 @@ def trainer_over_bare(pairs=7, epochs=3):
                 losses.append(loss.detach())
             torch.stack(losses).tolist()
 
-    return median_ratio(trainer, bare, pairs)
+    yield trainer, bare
 
 
 class _Line(d2l.DataModule):
@@ -123,22 +97,29 @@ class _NoBoard(_LinearRegression):
         pass
 
 
-def board_over_none(pairs=7, epochs=100):
-    """A fit of d2l's linear regression with the figure of a notebook over the same fit without a board."""
-    data = _Line()
-    display = mock.Mock()  # takes the finished PNGs
-    with mock.patch.object(progress, "_in_notebook", lambda: True), mock.patch("IPython.display.display", display):
-        ratio = median_ratio(lambda: d2l.Trainer(epochs).fit(_LinearRegression(), data),
-                             lambda: d2l.Trainer(epochs).fit(_NoBoard(), data), pairs)
+@contextlib.contextmanager
+def board_over_none(device, steps):
+    """A fit of d2l's linear regression (100 epochs for 40 steps) with the figure of a notebook, and one without a board."""
+    data, epochs = _Line(), 5 * steps // 2
+    with mock.patch.object(progress, "_in_notebook", lambda: True), mock.patch("IPython.display.display") as display:
+        yield (lambda: d2l.Trainer(epochs).fit(_LinearRegression(), data),
+               lambda: d2l.Trainer(epochs).fit(_NoBoard(), data))
     assert display.called
-    return ratio
 
 
-def main():
-    for name, ratio, target in (("trainer/bare", trainer_over_bare, 1.05), ("board/none", board_over_none, 1.5)):
-        value = ratio()
-        print(f"{name:14}{value:6.2f}   target: at most {target}   {'met' if value <= target else 'MISSED'}")
+@contextlib.contextmanager
+def simulator_over_cpu(device, steps):
+    """Training the MLP at batch 64 on a simulated GPU, and on the CPU."""
+    def training(place):
+        net, X, y = _mlp().to(place), torch.rand(64, 784).to(place), torch.randint(10, (64,)).to(place)
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
 
+        def run():
+            for _ in range(steps):
+                optimizer.zero_grad()
+                F.cross_entropy(net(X), y).backward()
+                optimizer.step()
+        return run
 
-if __name__ == "__main__":
-    main()
+    with d2l.simulate_gpus(1, hide_real_gpus=True):
+        yield training(d2l.gpu(0)), training(d2l.cpu())
