@@ -175,7 +175,25 @@ def module_to():
          "a plain tensor and layers in a Python list stay in main memory.", *shapes)
 
 
+def loop():
+    shapes = [heads(MOVE, INK), box(20, 20, 160, 250, HOST, HOST_FILL), text(100, 46, "main memory", 16, color=HOST, weight="bold"),
+              box(300, 20, 160, 250, CARD, CARD_FILL), text(380, 46, "the device", 16, color=CARD, weight="bold"),
+              box(36, 66, 128, 36, HOST, "#ffffff"), text(100, 89, "model, new"),
+              box(316, 66, 128, 36, CARD, "#ffffff"), text(380, 89, "model"),
+              arrow(168, 84, 310, 84), text(240, 74, "1: once", 15, color=MOVE, weight="bold")]
+    for k in range(3):
+        shapes += [box(40 + 10 * k, 150 + 8 * k, 104, 44, HOST, "#ffffff", 4)]
+    shapes += [text(112, 193, "batches"), box(316, 150, 128, 30, CARD, "#ffffff"), text(380, 170, "inputs"),
+               box(316, 188, 128, 30, CARD, "#ffffff"), text(380, 208, "labels"),
+               arrow(168, 165, 310, 165), arrow(168, 203, 310, 203),
+               text(240, 157, "2: each step", 15, color=MOVE, weight="bold"), text(240, 225, "3: each step", 15, color=MOVE, weight="bold"),
+               text(380, 240, "forward, backward,", 14),
+               text(380, 258, "update", 14), text(240, 300, "forget one of the three, and it is an error", 15, color=SOFT)]
+    save("loop.svg", 316, "Main memory and the device. The model crosses once; inputs and labels of each batch cross in every step. "
+         "Forward, backward and update run on the device.", *shapes)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to):
+    for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop):
         draw()
