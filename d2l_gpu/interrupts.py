@@ -35,5 +35,4 @@ class Updating:
         self.inside = False
         if self.interrupted:
             self.interrupted = False
-            if kind is None:
-                raise KeyboardInterrupt
+            self.handler(signal.SIGINT, None)  # as if it came now; an error of the update itself is kept as its context

@@ -54,7 +54,7 @@ class Trainer(HyperParameters):
     """Trains a model for `max_epochs` passes over the data.
 
     `num_gpus` GPUs are asked for; the Trainer uses one, the first. `self.gpus` lists those that are there, and is
-    empty on the CPU. Fewer than asked, or more than are used, is said in one line, once. `gradient_clip_val`, if
+    empty on the CPU. Fewer than asked, or more than are used, or a GPU that is not asked for, is said in one line, once. `gradient_clip_val`, if
     above 0, is the largest norm that the gradient of all parameters together may have.
 
     During a fit: `model`, `optim`, `epoch` (from 0), `train_batch_idx` and `val_batch_idx` (batches done, over all
@@ -189,6 +189,8 @@ def _available(asked):
     """The first `asked` GPUs, as far as they exist; what that leaves unfulfilled is said once."""
     found = [devices.gpu(i) for i in range(min(asked, devices.num_gpus()))]
     said = []
+    if not asked and (devices.num_gpus() or devices._has_mps()) and not devices._simulation():
+        said.append("training on the CPU; the GPU that is here is not used, num_gpus=1 would use it")
     if asked and not found and devices._has_mps():
         found = [torch.device("mps")]
         said.append("no CUDA GPU here, training on Apple's GPU (mps)")

@@ -19,7 +19,7 @@ IGNORED = {
     "02-tensors-on-gpu": ["setup"],
     "03-copying": ["setup", "cost-time", "pinned-time"],
     "04-networks-on-gpu": ["setup"],
-    "05-training-loop": ["setup", "train-device", "train-time"],
+    "05-training-loop": ["setup", "train-device", "train-time", "evaluate-figures"],
 }
 
 

@@ -307,7 +307,7 @@ def test_add_to_class_returns_the_function_and_reaches_objects_that_exist():
 
 # -------------------------------------------------------------------------------------------- devices
 @pytest.mark.parametrize("asked, there, used, words", [
-    (0, 0, [], None), (0, 2, [], None), (1, 1, ["cuda:0"], None), (1, 2, ["cuda:0"], None),
+    (0, 0, [], None), (0, 2, [], "the GPU that is here is not used, num_gpus=1 would use it"), (1, 1, ["cuda:0"], None), (1, 2, ["cuda:0"], None),
     (1, 0, [], "no GPU here, training on the CPU"),
     (2, 1, ["cuda:0"], "only 1 GPU here"),
     (2, 2, ["cuda:0", "cuda:1"], "uses the first, cuda:0"),
@@ -324,8 +324,9 @@ def test_defect_d_fewer_gpus_than_asked_or_more_than_used_is_said_once(pretend, 
 def test_apples_gpu_is_used_and_said(pretend, capsys):
     pretend(mps=True)
     assert d2l.Trainer(1, num_gpus=1).gpus == [torch.device("mps")]
-    assert d2l.Trainer(1).gpus == []
     assert "mps" in capsys.readouterr().out
+    assert d2l.Trainer(1).gpus == []
+    assert "not used" in capsys.readouterr().out
 
 
 def test_defect_e_a_plain_tensor_with_a_gradient_is_a_registered_parameter():
@@ -566,6 +567,25 @@ def test_an_interrupt_waits_for_the_end_of_the_update():
         with torch.no_grad():
             optimizer.step()
     assert all(torch.equal(a, b) for a, b in zip(weights(model), weights(twin)))
+
+
+def test_an_interrupt_in_an_update_reaches_the_programs_own_handler_once_it_is_done():
+    from d2l_gpu.interrupts import Updating
+    calls, updating = [], Updating()
+    before = signal.signal(signal.SIGINT, lambda number, frame: calls.append(number))
+    try:
+        updating.watch()
+        with updating:
+            signal.raise_signal(signal.SIGINT)
+            assert calls == []
+        assert calls == [signal.SIGINT]
+        with pytest.raises(ZeroDivisionError), updating:
+            signal.raise_signal(signal.SIGINT)
+            1 / 0
+        assert calls == [signal.SIGINT] * 2  # an error of the update does not swallow it
+    finally:
+        updating.unwatch()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_after_an_interrupt_fit_goes_on_with_the_same_optimizer(capsys):

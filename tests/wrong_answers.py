@@ -305,7 +305,7 @@ WRONG = {
         "A graph was built".lower(): lambda net, bs, dev: _right(net, bs, dev, guard=contextlib.nullcontext),
         "at most 1": lambda net, bs, dev: _right(net, bs, dev, share=lambda right, n, k: right),
         "in evaluation mode": lambda net, bs, dev: _right(net, bs, dev, evaluate=False),
-        "numbers were fetched": lambda net, bs, dev: _right(net, bs, dev, fetch=True),
+        "copies from the device. Count": lambda net, bs, dev: _right(net, bs, dev, fetch=True),
         "as a Python float": lambda net, bs, dev: torch.tensor(_right(net, bs, dev)),
     },
     "training-3": {

@@ -20,6 +20,10 @@ def _net():
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
 
 
+def _kind(value):
+    return "a tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
 @exercise("training-1")
 def one_epoch(answer):
     with some_devices() as devices:
@@ -39,14 +43,14 @@ def one_epoch(answer):
             with count_transfers() as used:
                 got = call(answer, net, batches, optimizer, device)
             if not isinstance(got, float):
-                raise Hint(f"return the mean loss as a Python float, not {type(got).__name__}.")
+                raise Hint(f"return the mean loss as a Python float, not {_kind(got)}.")
             if next(net.parameters()).device != device:
                 raise Hint(f"the network should be trained on {device}, and is on {next(net.parameters()).device}.")
             apart = [not torch.allclose(p.detach().cpu(), q.detach(), atol=1e-4)
                      for p, q in zip(net.parameters(), twin.parameters())]
             if any(apart):
                 raise Hint("after the pass the weights are not those of the reference loop. Are the gradients cleared in every "
-                           "step, exactly one step taken for each batch, and the loss the cross-entropy?")
+                           "step, exactly one step taken for each batch, the loss the cross-entropy, and X taken as it is?")
             if abs(got - sum(means)) < 1e-4:
                 raise Hint(f"you returned {got:.4f}, the sum over the batches. Divide.")
             if abs(got - sum(means) / len(means)) < 1e-4 < abs(sum(means) / len(means) - sums / len(X)):
@@ -75,7 +79,7 @@ def accuracy_of(answer):
                 with count_transfers() as used:
                     got = call(answer, net, batches, device)
                 if not isinstance(got, float):
-                    raise Hint(f"return the accuracy as a Python float, not {type(got).__name__}.")
+                    raise Hint(f"return the accuracy as a Python float, not {_kind(got)}.")
                 if got > 1:
                     raise Hint(f"you returned {got}. The accuracy is a share of all examples, at most 1.")
                 if net.training is not mode:
@@ -86,7 +90,7 @@ def accuracy_of(answer):
                     raise Hint(f"you returned {got:.4f}, expected {want:.4f}. Is the network in evaluation mode (it has dropout), and "
                                "does the smaller last batch count by its examples?")
                 if used.copies["D2H"] > 1:
-                    raise Hint(f"{used.copies['D2H']} numbers were fetched. Count on the device, and fetch once.")
+                    raise Hint(f"{used.copies['D2H']} copies from the device. Count there, and fetch once.")
 
 
 @exercise("training-3")
@@ -101,7 +105,7 @@ def resident_batches(answer):
                     iterator = call(answer, X, y, size)
                     if iterator is None or not hasattr(iterator, "__iter__"):
                         raise Hint(f"your function returned {iterator!r}. It should yield batches.")
-                    passes.append([pair for pair in iterator])
+                    passes.append(call(list, iterator))
             for batches in passes:
                 if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in batches):
                     raise Hint("each batch should be a pair of tensors, X and y.")
