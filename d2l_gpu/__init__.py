@@ -9,7 +9,8 @@ package needs torch alone; matplotlib, torchvision and IPython are imported by t
 from . import results
 from .checks import check
 from .data import CLASSES, load_images
-from .devices import cpu, ensure_gpus, gpu, hardware, num_gpus, try_all_gpus, try_gpu
+from .devices import cpu, ensure_gpus, gpu, num_gpus, try_all_gpus, try_gpu
+from .hardware import hardware
 from .modules import Classifier, DataModule, HyperParameters, Module, add_to_class
 from .plots import draw_results
 from .progress import ProgressBoard

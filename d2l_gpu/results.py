@@ -100,7 +100,7 @@ def this_machine(measurements=()):
     """A record of this machine, holding `measurements` (see `entry`) and nothing personal."""
     import torch
 
-    from .devices import hardware
+    from .hardware import hardware
 
     found = hardware()
     versions = {"python": platform.python_version(), "torch": found.torch, "build": found.build}

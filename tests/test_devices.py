@@ -1,5 +1,6 @@
 """Devices on machines that this one is not: torch's answers are replaced, the functions' own logic is tested."""
 
+import importlib
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,8 @@ import torch
 
 import d2l_gpu as d2l
 from d2l_gpu import devices
+
+hardware = importlib.import_module("d2l_gpu.hardware")  # the package's attribute of that name is the function
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
         monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: cuda_build)
         monkeypatch.setattr(torch.version, "cuda", "13.0" if cuda_build else None)
-        monkeypatch.setattr(devices, "_driver_version", lambda: driver)
+        monkeypatch.setattr(hardware, "_driver_version", lambda: driver)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return pretend
 
@@ -133,8 +136,8 @@ def test_hardware_survives_a_broken_driver(machine, monkeypatch):
 
 def test_hardware_survives_a_system_that_tells_nothing(machine, monkeypatch):
     machine()
-    monkeypatch.setattr(devices, "_main_memory", lambda: None)
-    monkeypatch.setattr(devices.platform, "processor", lambda: "")
+    monkeypatch.setattr(hardware, "_main_memory", lambda: None)
+    monkeypatch.setattr(hardware.platform, "processor", lambda: "")
     assert " ? " in str(d2l.hardware())
 
 
@@ -143,13 +146,13 @@ def test_the_driver_is_unknown_when_nvidia_smi_fails(monkeypatch, tmp_path):
         command = tmp_path / "nvidia-smi"
         command.write_text(script)
         command.chmod(0o755)
-        monkeypatch.setattr(devices.shutil, "which", lambda name: str(command))
-        assert devices._driver_version() is None
+        monkeypatch.setattr(hardware.shutil, "which", lambda name: str(command))
+        assert hardware._driver_version() is None
 
 
 def test_the_driver_is_read_from_nvidia_smi(monkeypatch, tmp_path):
     command = tmp_path / "nvidia-smi"
     command.write_text("#!/bin/sh\nprintf '580.82.07\\n580.82.07\\n'\n")
     command.chmod(0o755)
-    monkeypatch.setattr(devices.shutil, "which", lambda name: str(command))
-    assert devices._driver_version() == "580.82.07"
+    monkeypatch.setattr(hardware.shutil, "which", lambda name: str(command))
+    assert hardware._driver_version() == "580.82.07"
