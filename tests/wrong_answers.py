@@ -266,6 +266,7 @@ WRONG = {
         "and should be": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(target)),
         "one number": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(f), lambda ps: sum(p.norm().item() ** 2 for p in ps) ** 0.5),
         "the norm before was": lambda net, target: _rescale(net, target, lambda p, f: p.mul_(f)) * 0 + target,
+        "through .data": lambda net, target: _rescale(net, target, lambda p, f: p.data.mul_(f)),
         "inside torch.no_grad": lambda net, target: [p.mul_(2) for p in net.parameters()],
         "as a Python float": lambda net, target: torch.tensor(_rescale(net, target, lambda p, f: p.mul_(f))),
         "have not changed": lambda net, target: _rescale(net, target, lambda p, f: p * f),
@@ -282,6 +283,8 @@ WRONG = {
     },
     "networks-4": {
         "without map_location": lambda path, net, opt: _resume(path, net, opt),
+        "Load to the CPU": lambda path, net, opt: _resume(path, net, opt, map_location=str(next(net.parameters()).device).replace(
+            "cpu", "meta")),
         "runs whatever code": lambda path, net, opt: _resume(path, net, opt, map_location="cpu", weights_only=False),
         "load it into this one": lambda path, net, opt: _resume(path, net, None, map_location="cpu"),
         "has moved": lambda path, net, opt: [_resume(path, net, opt, map_location="cpu"), net.to("cpu")][0] if next(

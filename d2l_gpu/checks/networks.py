@@ -65,6 +65,7 @@ def rescale(answer):
         for device in [*devices[:1], torch.device("cpu")]:
             net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(device)
             parameters, values = list(net.parameters()), [p.detach().cpu().clone() for p in net.parameters()]
+            versions = [p._version for p in parameters]
             norm, target = torch.cat([v.flatten() for v in values]).norm().item(), random.uniform(2.0, 9.0)
             with count_transfers() as used:
                 try:
@@ -89,6 +90,9 @@ def rescale(answer):
                 raise Hint("the norm is right, and the parameters are not the old ones times one factor.")
             if abs(got - norm) > 1e-3:
                 raise Hint(f"you returned {got:.4f}; the norm before was {norm:.4f}.")
+            if [p._version for p in parameters] == versions:
+                raise Hint("the numbers are right, and autograd has not noticed the change: you wrote through .data. Write under "
+                           "torch.no_grad() instead.")
             if any(p.grad_fn is not None or p.grad is not None for p in parameters):
                 raise Hint("the change has become part of the graph. Use torch.no_grad().")
             if used.copies["D2H"] > 1 or used.waits.total() > 1:
@@ -158,8 +162,12 @@ def resume(answer):
             args, kwargs = seen[-1]
             if kwargs.get("weights_only") is False:
                 raise Hint("weights_only=False runs whatever code is in the file. Leave it at True.")
-            if (args[1] if len(args) > 1 else kwargs.get("map_location")) is None:
+            where = args[1] if len(args) > 1 else kwargs.get("map_location")
+            if where is None:
                 raise Hint("without map_location the tensors are loaded to the device that the file names.")
+            if str(where) != "cpu":
+                raise Hint(f"map_location is {where}: there the file's tensors stand beside the network's own, and take as much "
+                           "memory again. Load to the CPU; the copy into the parameters does the rest.")
             if got != epoch:
                 what = got if isinstance(got, int) else f"a {type(got).__name__}"
                 raise Hint(f"you returned {what}; the checkpoint says epoch {epoch}.")

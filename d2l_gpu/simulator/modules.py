@@ -39,6 +39,14 @@ def _move_data(self, new):
             self.grad = wrap(grad, where(self)) if where(self) else grad
 
 
+def _may_move_in_place(tensor, new, original=torch._has_compatible_shallow_copy_type):
+    """May Module.to() exchange the data of `tensor`?  Between host and devices it may; from the
+    meta device of PyTorch, or to it, the parameter is replaced."""
+    if not where(tensor) and not where(new):
+        return original(tensor, new)
+    return not any(t.is_meta for t in (tensor, new))
+
+
 # ------------------------------------------------------------------------------- lazy modules
 _materialize = nn.parameter.UninitializedTensorMixin.materialize
 
@@ -164,7 +172,7 @@ def _host_profile(init):
 def replacements():
     """(owner, name, stand-in) of every attribute in this module's charge."""
     yield torch.Tensor, "data", property(_get_data, _move_data)
-    yield torch, "_has_compatible_shallow_copy_type", lambda tensor, new: True
+    yield torch, "_has_compatible_shallow_copy_type", _may_move_in_place
     optimizer = sys.modules["torch.optim.optimizer"]
     yield optimizer, "_foreach_supported_types", [
         *optimizer._foreach_supported_types, SimulatedTensor

@@ -362,3 +362,20 @@ def test_data_parallel_trains_on_both_devices(gpus, ids):
     for p, q in zip(single.parameters(), net.parameters()):
         assert q.grad.get_device() == first and torch.allclose(p.grad, q.grad, atol=1e-6)
     net(x).sum().backward()  # straight from the host
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:1"])
+def test_a_module_on_meta_gets_new_parameters(gpus, target):
+    net = nn.Linear(2, 3, device="meta")
+    weight = net.weight
+    net.to_empty(device=target)
+    assert net.weight is not weight and net.weight.device == torch.device(target)
+    net.to("meta")
+    assert net.weight.device.type == "meta"
+
+
+def test_between_host_and_devices_a_module_keeps_its_parameters(gpus):
+    net = nn.Linear(2, 3)
+    weight = net.weight
+    for target in ("cuda:0", "cuda:1", "cpu"):
+        assert net.to(target).weight is weight
