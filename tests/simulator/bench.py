@@ -9,11 +9,13 @@ slows both; printed is the ratio of the medians.
 import statistics
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # when run as a script
 from d2l_gpu.simulator import simulate_gpus
 
 
