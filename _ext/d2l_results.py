@@ -2,13 +2,15 @@
 
 import importlib.util
 import re
+import runpy
 from html import escape
 from pathlib import Path
 
 from sphinx.util import logging
 
 PAGE, MARKER = "pages/results", "<!-- results -->"
-PAPER, INK, BAR, BAR_FILL = "#fbfaf7", "#1f2933", "#2b5c8a", "#d6e6f5"  # the palette of tools/pictures.py
+_PALETTE = runpy.run_path(Path(__file__).parents[1] / "d2l_gpu" / "palette.py")
+PAPER, INK, BAR, BAR_FILL = (_PALETTE[name] for name in ("PAPER", "INK", "HOST", "HOST_FILL"))
 
 #: The parts of a record that get a table, their heading, and a sentence on what they are.
 PARTS = {

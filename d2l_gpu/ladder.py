@@ -9,7 +9,6 @@ over. Only time is measured: the 60,000 images are the embedded sample drawn wit
 """
 
 import contextlib
-import os
 import time
 from dataclasses import dataclass, replace
 
@@ -18,6 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from .data import load_images
+from .hardware import _cores
 from .timing import synchronize
 
 BATCH = 64
@@ -214,18 +214,13 @@ class Rung:
         return run
 
 
-def usable_cores():
-    """The number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def ladder(device, images=60_000, workers=None):
     """The rungs in order, each the one before with one thing changed; CUDA graphs only on a CUDA device.
 
     `workers` is 8, as in the published experiment, or the number of usable cores where that is less.
     """
     device = torch.device(device)
-    workers = min(8, usable_cores()) if workers is None else workers
+    workers = min(8, _cores()) if workers is None else workers
     rungs = [Rung("pictures", device, images)]
 
     def then(name, **changes):

@@ -4,11 +4,7 @@ import math
 import textwrap
 
 from . import results
-
-# One palette for the book's pictures (tools/pictures.py). A figure brings its own background, so that it reads in
-# light and dark mode alike.
-PAPER, INK, SOFT = "#fbfaf7", "#1f2933", "#52606d"
-COLORS = ("#2b5c8a", "#276749", "#b7471d", "#6b3fa0", "#8a6d1a", "#a3246b")
+from .palette import COLORS, INK, PAPER, SOFT
 
 #: Which key of a measurement's setting is the horizontal axis of a part that is drawn as lines, and its label.
 _SWEEPS = {"products": ("size", "rows and columns of the matrices"), "copies": ("bytes", "size in bytes")}

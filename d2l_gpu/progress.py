@@ -10,11 +10,10 @@ from collections import namedtuple
 
 import torch
 
+from .palette import COLORS, INK, PAPER
+
 Point = namedtuple("Point", ["x", "y"])
 
-#: Readable on the paper color in light and dark pages: at least 4.5 to 1 against it (WCAG 2.1, 1.4.3).
-COLORS = ["#2b5c8a", "#b7471d", "#276749", "#7a3b8f"]
-PAPER, INK = "#fbfaf7", "#1f2933"
 DRAW_SECONDS = 0.25   # at most one drawing in this time,
 DRAW_SHARE = 10       # and in ten times the time that one takes: drawing costs a tenth of the whole at most
 FETCH_SECONDS = 5     # numbers on a device are fetched for a drawing after this time, or when flush() asks

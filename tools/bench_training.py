@@ -9,11 +9,12 @@ from torch.nn import functional as F
 
 import d2l_gpu as d2l
 from d2l_gpu import progress
+from d2l_gpu.ladder import mlp
 
 
-def _mlp():
+def seeded_mlp(device):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
+    return mlp(device)
 
 
 class _Batches(d2l.DataModule):
@@ -33,7 +34,7 @@ class _Batches(d2l.DataModule):
 class _MLP(d2l.Classifier):
     def __init__(self):
         super().__init__()
-        self.net = _mlp()
+        self.net = seeded_mlp(d2l.cpu())
         self.board.display = False
 
     def configure_optimizers(self):
@@ -53,7 +54,7 @@ def trainer_over_bare(device, steps):
         d2l.Trainer(epochs, num_gpus=min(1, d2l.num_gpus())).fit(_MLP(), _Batches(batches))
 
     def bare():
-        net = _mlp().to(device)
+        net = seeded_mlp(device)
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
         for _ in range(epochs):
             net.train()
@@ -111,7 +112,7 @@ def board_over_none(device, steps):
 def simulator_over_cpu(device, steps):
     """Training the MLP at batch 64 on a simulated GPU, and on the CPU."""
     def training(place):
-        net, X, y = _mlp().to(place), torch.rand(64, 784).to(place), torch.randint(10, (64,)).to(place)
+        net, X, y = mlp(place), torch.rand(64, 784).to(place), torch.randint(10, (64,)).to(place)
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
 
         def run():

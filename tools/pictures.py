@@ -1,18 +1,19 @@
 """Draw the book's SVG pictures into chapters/img/: `python tools/pictures.py`.
 
-One visual language for all of them: the palette, the type and the shapes below. A picture is 480 units wide, so
+One visual language for all of them: the palette (d2l_gpu/palette.py), the type and the shapes below. A picture is 480 units wide, so
 that 16-unit text is still legible on a phone, and brings its own background, so that it reads in light and dark.
 """
 
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 IMAGES = Path(__file__).parents[1] / "chapters" / "img"
 
 WIDTH = 480
-PAPER, INK, SOFT = "#fbfaf7", "#1f2933", "#52606d"
-HOST, HOST_FILL = "#2b5c8a", "#d6e6f5"        # the CPU and main memory: blue
-CARD, CARD_FILL = "#276749", "#d3ecdf"        # a GPU and its memory: green
-MOVE = "#b7471d"                              # copies and waits: orange
+palette = SimpleNamespace(**runpy.run_path(IMAGES.parents[1] / "d2l_gpu" / "palette.py"))
+PAPER, INK, SOFT, MOVE = palette.PAPER, palette.INK, palette.SOFT, palette.MOVE
+HOST, HOST_FILL, CARD, CARD_FILL = palette.HOST, palette.HOST_FILL, palette.CARD, palette.CARD_FILL
 
 
 def text(x, y, content, size=16, anchor="middle", color=INK, weight="normal"):
