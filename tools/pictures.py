@@ -5,6 +5,7 @@ that 16-unit text is still legible on a phone, and brings its own background, so
 """
 
 import runpy
+from math import log10
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ WIDTH = 480
 palette = SimpleNamespace(**runpy.run_path(IMAGES.parents[1] / "d2l_gpu" / "palette.py"))
 PAPER, INK, SOFT, MOVE = palette.PAPER, palette.INK, palette.SOFT, palette.MOVE
 HOST, HOST_FILL, CARD, CARD_FILL = palette.HOST, palette.HOST_FILL, palette.CARD, palette.CARD_FILL
+limits, pipeline = (SimpleNamespace(**runpy.run_path(IMAGES.parents[1] / "d2l_gpu" / f"{name}.py")) for name in ("limits", "pipeline"))
 
 
 def text(x, y, content, size=16, anchor="middle", color=INK, weight="normal"):
@@ -194,7 +196,71 @@ def loop():
          "Forward, backward and update run on the device.", *shapes)
 
 
+def roofline():
+    """Without JavaScript; with it, _static/interactive.js puts an interactive one in its place."""
+    card = limits.MACHINES["T4"]
+
+    def at(intensity, rate):
+        return 70 + 66 * (log10(intensity) + 2), 312 - 30 * (log10(rate) - 7)
+
+    def mark(work, label, dx=0, dy=0, anchor="start"):
+        found = limits.least_time(work, card)
+        (x, y), (_, roof) = at(found.intensity, found.rate), at(found.intensity, min(card.peak, found.intensity * card.bandwidth))
+        return (f'<line x1="{x:.1f}" y1="{roof:.1f}" x2="{x:.1f}" y2="{y:.1f}" stroke="{MOVE}" stroke-width="2" '
+                f'stroke-dasharray="4 3"/><circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{MOVE}"/>'
+                + text(round(x + dx, 1), round(y + dy, 1), label, 15, anchor))
+
+    shapes = [text(14, 34, "T4 (published): 8.1 TFLOP/s, 320 GB/s", 16, "start", weight="bold"),
+              text(14, 54, "FLOP/s", 15, "start", SOFT)]
+    for k, label in enumerate(("1 G", "1 T", "1 P")):
+        y = at(1, 1e9 * 1000**k)[1]
+        shapes += [f'<line x1="70" y1="{y:g}" x2="466" y2="{y:g}" stroke="{SOFT}" stroke-width="0.6"/>', text(62, y + 5, label, 15, "end", SOFT)]
+    for intensity, label in ((0.01, "0.01"), (1, "1"), (100, "100"), (10_000, "10,000")):
+        x = at(intensity, 1)[0]
+        shapes += [f'<line x1="{x:g}" y1="72" x2="{x:g}" y2="312" stroke="{SOFT}" stroke-width="0.6"/>',
+                   text(min(x, 442), 332, label, 15, color=SOFT)]
+    (x0, y0), (x1, y1), (x2, y2) = at(0.01, 0.01 * card.bandwidth), at(card.peak / card.bandwidth, card.peak), at(10_000, card.peak)
+    trail = " ".join(f"{x:.1f},{y:.1f}" for x, y in (
+        at(r.intensity, r.rate) for r in (limits.least_time(limits.product(2**(k / 4)), card) for k in range(16, 53))))
+    shapes += [f'<polyline points="{x0:.1f},{y0:.1f} {x1:.1f},{y1:.1f} {x2:.1f},{y2:.1f}" fill="none" stroke="{CARD}" stroke-width="3"/>',
+               f'<polyline points="{trail}" fill="none" stroke="{MOVE}" stroke-width="1.5"/>',
+               text(x1 - 8, y1 - 12, "ridge", 15, color=CARD, weight="bold"), text(x2, y2 - 12, "peak", 15, "end", CARD, "bold"),
+               text(x0 + 6, y0 - 40, "bandwidth", 15, "start", CARD, "bold"),
+               mark(limits.addition(4096), "addition", 12, 18), mark(limits.mlp_step(64), "MLP step", -8, 20, "end"),
+               mark(limits.product(64), "product, n = 64", 14, 8), mark(limits.product(2048), "n = 2048", 0, 24, "middle"),
+               text(268, 354, "FLOP for each byte of memory traffic", 15, color=SOFT)]
+    save("roofline.svg", 370, "The roofline of a T4 on logarithmic axes: FLOP per second against FLOP per byte. The roof rises with the "
+         "memory bandwidth to the ridge and is flat at the peak. An addition is on the slope, a product of 2048 by 2048 matrices "
+         "on the flat part; a small product and a training step of a small MLP are far below, held down by launch overhead.", *shapes)
+
+
+def timeline():
+    """Without JavaScript; with it, _static/interactive.js puts an interactive one in its place."""
+    def spans(y, lane, stroke, fill):
+        return [f'<rect x="{102 + 2.5 * s.start:g}" y="{y}" width="{2.5 * (s.end - s.start):g}" height="24" fill="{fill}" '
+                f'stroke="{stroke}" stroke-width="1.5"/>' + text(102 + 1.25 * (s.start + s.end), y + 17, s.batch + 1, 14)
+                for s in lane]
+
+    shapes, y = [], 20
+    for workers, heading in ((0, "No workers: one after another"), (3, "Three workers load at the same time")):
+        found = pipeline.timeline(load=18, compute=6, workers=workers, batches=6)
+        shapes.append(text(14, y + 14, heading, 16, "start", weight="bold"))
+        for k, lane in enumerate(found.lanes):
+            y += 28
+            shapes += [text(14, y + 17, f"worker {k + 1}" if workers else "main", 15, "start", HOST, "bold"), *spans(y, lane, HOST, HOST_FILL)]
+        y += 28
+        end = found.computes[-1].end
+        shapes += [text(14, y + 17, "GPU", 15, "start", CARD, "bold"),
+                   f'<rect x="102" y="{y}" width="{2.5 * end:g}" height="24" fill="#ffffff" stroke="{MOVE}" stroke-width="1.5" stroke-dasharray="4 3"/>',
+                   *spans(y, found.computes, CARD, CARD_FILL)]
+        y += 44
+    shapes += [text(14, y + 14, "load 18, compute 6; dashed: the GPU is idle", 15, "start", SOFT)]
+    save("timeline.svg", y + 32, "Time lines of six batches that take three times as long to load as to compute. Without workers the "
+         "main process and the GPU take turns, and the GPU is idle most of the time. With three workers that load side by side "
+         "the GPU waits for the first batch and then works without a break.", *shapes)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop):
+    for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, roofline, timeline):
         draw()
