@@ -99,6 +99,12 @@ def test_pictures_say_what_they_show(pages):
                 assert len(image.get("alt") or "") > 30, (name, image)
 
 
+def test_only_pages_with_an_interactive_picture_load_its_script(pages):
+    for name, page in pages.items():
+        moving = any(image["src"].endswith(("/roofline.svg", "/timeline.svg")) for image in page.images)
+        assert moving == any("interactive.js" in asset for asset in page.assets), name
+
+
 def test_without_an_address_there_is_no_link_to_a_repository(pages):
     for name, page in pages.items():
         assert not [link for link in page.links if "executablebooks" in link or "None" in link], name

@@ -1,8 +1,12 @@
 """The timeline of loading and training: hand-worked cases, and what must hold for every setting."""
 
 import itertools
+import multiprocessing
+import time
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 import d2l_gpu as d2l
 
@@ -48,6 +52,35 @@ def test_at_most_prefetch_times_workers_batches_are_ahead():
         first_done = found.computes[0].end
         loaded = sum(span.start < first_done for lane in found.lanes for span in lane)
         assert loaded == 1 + workers * prefetch  # the first was taken, and made room for one
+
+
+class Counted(Dataset):
+    """Each item is the number of the worker that loads it; `loaded` counts the loads of all workers."""
+
+    def __init__(self):
+        self.loaded = multiprocessing.get_context().Value("i", 0)
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        with self.loaded.get_lock():
+            self.loaded.value += 1
+        return torch.tensor(get_worker_info().id)
+
+
+def test_pytorchs_dataloader_runs_as_far_ahead_and_takes_turns():
+    data, expected = Counted(), 1 + 2 * 3
+    batches = iter(DataLoader(data, batch_size=1, num_workers=2, prefetch_factor=3))
+    workers = [int(next(batches))]
+    deadline = time.monotonic() + 60
+    while data.loaded.value < expected and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)  # would it go on?
+    assert data.loaded.value == expected
+    workers += [int(batch) for batch in batches]
+    model = d2l.timeline(1, 1, workers=2, prefetch=3, batches=40)
+    assert workers == [next(k for k, lane in enumerate(model.lanes) if batch in [s.batch for s in lane]) for batch in range(40)]
 
 
 def test_a_batch_that_takes_long_needs_a_larger_prefetch():
