@@ -91,7 +91,7 @@ tests/test_interactive.py compares them number by number. No dependency, no buil
 
   const label = (x, y, text, kind = "", anchor = "start") => shape("text", {x, y, class: kind, "text-anchor": anchor}, text);
 
-  /* A control for one entry of the state: a slider over a list of values, a choice, or a box to tick; `off` where it has no effect. */
+  /* A control for one entry of the state: a slider over a list of values, a choice, or a box to tick. */
   function control(id, spec, state, changed) {
     if (spec.choices) {
       const select = element("select", {id});
@@ -156,6 +156,7 @@ tests/test_interactive.py compares them number by number. No dependency, no buil
   }
   const time = t => withUnit(t, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"], [1e-12, "ps"]]);
   const rate = r => withUnit(r, [[1e15, "PFLOP/s"], [1e12, "TFLOP/s"], [1e9, "GFLOP/s"], [1e6, "MFLOP/s"]]);
+  const giga = b => `${digits(b / 1e9)} GB/s`;
   const percent = share => `${Math.round(100 * share)} %`;
 
   /* ---- The roofline. */
@@ -169,7 +170,7 @@ tests/test_interactive.py compares them number by number. No dependency, no buil
     const points = list => list.map(point => point.map(v => v.toFixed(1)).join(",")).join(" ");
     const ridge = state.peak / state.bandwidth, corner = at(ridge, state.peak);
     const shapes = [shape("rect", {class: "paper", width: 480, height: 370, rx: 10}),
-      label(14, 34, `${state.machine}${state.machine === OWN ? "" : " (published)"}: ${rate(state.peak)}, ${digits(state.bandwidth / 1e9)} GB/s`, "title"),
+      label(14, 34, `${state.machine === OWN ? OWN : `${state.machine} (published)`}: ${rate(state.peak)}, ${giga(state.bandwidth)}`, "title"),
       label(14, 54, "FLOP/s", "soft"), label(268, 354, "FLOP for each byte of memory traffic", "soft", "middle")];
     for (const [flops, text] of [[1e9, "1 G"], [1e12, "1 T"], [1e15, "1 P"]]) {
       const y = at(1, flops)[1];
@@ -180,7 +181,8 @@ tests/test_interactive.py compares them number by number. No dependency, no buil
       shapes.push(shape("line", {class: "grid", x1: x, y1: 72, x2: x, y2: 312}), label(Math.min(x, 442), 332, text, "soft", "middle"));
     }
     const trail = SIZES.map(n => leastTime(operation(n), state)).map(one => at(one.intensity, one.rate));
-    const [x, y] = at(found.intensity, found.rate), roof = at(found.intensity, Math.min(state.peak, found.intensity * state.bandwidth))[1];
+    const [x, y] = at(found.intensity, found.rate);
+    const roof = at(found.intensity, Math.min(state.peak, found.intensity * state.bandwidth))[1];
     shapes.push(shape("polyline", {class: "roof", points: points([at(0.01, 0.01 * state.bandwidth), corner, at(1e4, state.peak)])}),
       shape("polyline", {class: "trail", points: points(trail)}), shape("line", {class: "drop", x1: x, y1: roof, x2: x, y2: y}),
       shape("circle", {class: "dot", cx: x, cy: y, r: 7}),
@@ -200,7 +202,6 @@ tests/test_interactive.py compares them number by number. No dependency, no buil
   }
 
   function rooflineFigure() {
-    const giga = x => `${digits(x / 1e9)} GB/s`;
     return figure({
       name: "roofline", title: "The roofline of a machine, with an operation that you choose", height: 370,
       start: {operation: "product", n: 64, machine: "T4", ...MACHINES.T4}, draw: drawRoofline,
@@ -211,7 +212,8 @@ tests/test_interactive.py compares them number by number. No dependency, no buil
       },
       controls: [
         {key: "operation", label: "Operation", choices: {
-          product: "matrix product", copied: "product with its copies", addition: "element-wise addition", mlp: "training step of the MLP"}},
+          product: "matrix product", copied: "product with its copies", addition: "element-wise addition",
+          mlp: "training step of the MLP"}},
         {key: "n", label: s => s.operation === "mlp" ? "Batch" : "Matrices of n × n", values: SIZES, text: digits},
         {key: "machine", label: "Machine", choices: Object.fromEntries(
           [...Object.keys(MACHINES).map(name => [name, `${name} (published)`]), [OWN, OWN]])},
@@ -236,7 +238,8 @@ tests/test_interactive.py compares them number by number. No dependency, no buil
     const load = k => state.load * (state.uneven ? SLOW(k) : 1), first = timeline(load, state.compute, state);
     const {perBatch, copying, idle} = longRun(timeline(load, state.compute, {...state, batches: 1080}), 240);
     const end = Math.max(first.computes[11].end, 1e-9), scale = 356 / end, lane = Math.min(42, 212 / (first.lanes.length + 1));
-    const shapes = [shape("rect", {class: "paper", width: 480, height: 310, rx: 10}), label(14, 32, "The first twelve batches", "title")];
+    const shapes = [shape("rect", {class: "paper", width: 480, height: 310, rx: 10}),
+      label(14, 32, "The first twelve batches", "title")];
     function row(k, name, kind, ...groups) {
       const y = 46 + k * lane, height = lane - 5;
       shapes.push(label(14, y + height / 2 + 5, name, kind));
@@ -258,8 +261,10 @@ tests/test_interactive.py compares them number by number. No dependency, no buil
       shapes.push(shape("line", {class: "axis", x1: x, y1: 262, x2: x, y2: 270}), label(x, 290, digits(t), "soft", "middle"));
     }
     shapes.push(label(14, 290, "ms", "soft"));
-    return {shapes, text: `${digits(perBatch)} ms per batch in the long run: the GPU computes ${percent(1 - idle - copying)} of the time, ` +
-      `copies ${percent(copying)}, is idle ${percent(idle)}. ${whatLimits(state, perBatch)}`};
+    return {
+      shapes, text: `${digits(perBatch)} ms per batch in the long run: the GPU computes ${percent(1 - idle - copying)} of the ` +
+        `time, copies ${percent(copying)}, is idle ${percent(idle)}. ${whatLimits(state, perBatch)}`,
+    };
   }
 
   function whatLimits({load, compute, copy, workers, cores, prefetch, uneven, sync}, perBatch) {

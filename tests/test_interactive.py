@@ -121,6 +121,7 @@ def test_the_timeline_gives_the_numbers_of_python(browser):
         assert numbers == [[pytest.approx(list(span)) for span in lane] for lane in (*first.lanes, first.copies, first.computes)]
         assert found[1]["perBatch"] == pytest.approx(long.per_batch(after=240))
         assert found[1]["idle"] == pytest.approx(long.idle(after=240), abs=1e-9)
+        assert found[1]["copying"] == pytest.approx(copy / long.per_batch(after=240))
 
 
 def test_the_keyboard_moves_a_slider_and_the_sentence_follows(browser):
@@ -158,6 +159,17 @@ def test_a_moved_machine_is_no_longer_the_published_one(browser):
     assert "published" not in browser.find_element("css selector", ".d2l-figure svg").text
     Select(at(browser, "roofline-machine")).select_by_value("RTX 4090")
     assert "RTX 4090 (published): 82.6 TFLOP/s, 1,008 GB/s" in browser.find_element("css selector", ".d2l-figure svg").text
+
+
+@pytest.mark.parametrize("machine", limits.MACHINES)
+def test_a_published_figure_is_a_position_of_its_slider(browser, machine):
+    from selenium.webdriver.support.ui import Select
+    for name in ("peak", "bandwidth", "bus", "overhead"):
+        Select(at(browser, "roofline-operation")).select_by_value("copied")  # the only one that uses the bus
+        Select(at(browser, "roofline-machine")).select_by_value(machine)
+        figure = at(browser, f"roofline-{name}").get_attribute("aria-valuetext")
+        press(browser, f"roofline-{name}", "ARROW_RIGHT", "ARROW_LEFT")
+        assert at(browser, f"roofline-{name}").get_attribute("aria-valuetext") == figure
 
 
 def test_every_position_of_every_slider_can_be_drawn_inside_the_picture(browser):
@@ -240,8 +252,8 @@ def test_colors_are_the_palette_and_legible_in_both_themes(root):
     sheet = (root / "_static" / "book.css").read_text(encoding="utf-8")
     light, dark = (dict(re.findall(r"--d2l-([\w-]+): (#\w{6})", block))
                    for block in re.findall(r"figure\.d2l-figure \{(.*?)\}", sheet, re.S))
-    assert light == dict(paper=palette.PAPER, ink=palette.INK, soft=palette.SOFT, move=palette.MOVE, host=palette.HOST, card=palette.CARD,
-                         **{"host-fill": palette.HOST_FILL, "card-fill": palette.CARD_FILL})
+    assert light == {name.lower().replace("_", "-"): value for name, value in vars(palette).items()
+                     if name.isupper() and name != "COLORS"}
 
     def luminance(color):
         parts = [int(color[k:k + 2], 16) / 255 for k in (1, 3, 5)]
