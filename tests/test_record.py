@@ -14,7 +14,9 @@ from torch.utils.data import DataLoader
 
 from d2l_gpu import ladder, results
 from d2l_gpu.record import __main__ as command
-from d2l_gpu.record import chapters, parts, placement, recorder
+from d2l_gpu.record import chapters, operations, parts, placement, recorder
+from d2l_gpu.record.reports import Plan
+from d2l_gpu.timing import Measurement
 
 ROOT = results.FOLDERS[0].parent
 ONE_THREAD = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -43,13 +45,40 @@ def test_a_small_recording_has_every_rung_and_size(tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_the_other_parts_measure_what_a_cpu_can():
-    plan = parts.Plan(60, images=128, largest=64)
+    plan = Plan(60, images=128, largest=64)
     steps = [report["entry"] for report in parts.mixed_precision(plan)]
     assert [e["setting"]["dtype"] for e in steps] == ["float32", "bfloat16"] * 2 and steps[0]["name"] != steps[2]["name"]
     assert [report["entry"]["setting"]["bytes"] for report in parts.copies(plan)] == [4096]
     assert list(parts.streams(plan)) == [{"note": "streams: need CUDA"}]
-    late = parts.Plan(0)
-    assert [list(report) for part in (parts.ladder, parts.copies, parts.mixed_precision) for report in part(late)] == [["cut"]] * 3
+    late = Plan(0)
+    bounded = (parts.ladder, parts.copies, parts.operations, parts.training_steps, parts.mixed_precision)
+    assert [list(report) for part in bounded for report in part(late)] == [["cut"]] * 5
+
+
+def run_once(step, name, **options):
+    """Stands for `time_it`: it runs what is to be timed, and depends on no clock."""
+    step()
+    return Measurement(name, [1e-3])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_single_operations_and_steps_from_tiny_to_large_are_measured(monkeypatch):
+    monkeypatch.setattr(operations, "time_it", run_once)
+    plan = Plan(600, images=64, largest=64)
+    found = [report["entry"] for report in parts.operations(plan)]
+    assert [(e["name"], e["setting"]["numbers"]) for e in found] == [
+        ("add 1 number", 1), ("add 1 number and fetch it", 1), ("add many numbers", 64**2)]
+    steps = [report["entry"] for report in parts.training_steps(plan)]
+    one, three = "CNN, 1 convolution", "CNN, 3 convolutions"
+    assert [(e["name"], e["setting"].get("width"), e["setting"]["batch"]) for e in steps] == [
+        ("regression", None, 32), ("regression", None, 3_200), (one, 16, 16), (one, 16, 64), (one, 64, 16), (one, 64, 64),
+        (three, 64, 16), (three, 64, 64)]
+
+
+def test_a_step_that_would_take_too_long_is_cut_and_named(monkeypatch):
+    monkeypatch.setattr(operations, "time_it", lambda step, name, **options: Measurement(name, [3.0]))
+    cut = [report["cut"] for report in parts.training_steps(Plan(60, images=64, largest=16)) if "cut" in report]
+    assert cut == [f"training steps on {device}: no time for CNN, 1 convolution at width 16, batch 64" for device in parts.devices()]
 
 
 @pytest.fixture
@@ -291,7 +320,7 @@ def test_every_difference_is_listed():
 def test_without_a_real_gpu_there_are_no_real_outcomes():
     with pytest.raises(RuntimeError, match="no outcomes from real GPUs"):
         placement.run("real", placement.CASES[:1])
-    assert [list(report) for report in placement.part(parts.Plan(5))] == [["note"]]
+    assert [list(report) for report in placement.part(Plan(5))] == [["note"]]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("d2l_gpu.simulator") is None, reason="no simulator in this package")

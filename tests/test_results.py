@@ -184,6 +184,27 @@ def test_a_part_that_nobody_measured_is_an_error():
         d2l.draw_results("streams", [make()])
 
 
+def test_training_steps_are_drawn_over_the_batch_a_line_for_each_width():
+    steps = [results.entry("training steps", "CNN", "cpu", [b * w / 1e6], batch=b, width=w) for w in (16, 64) for b in (16, 64)]
+    text = words(d2l.draw_results("training steps", [], this=steps))
+    assert "examples in a batch" in text and "CNN, width 16: cpu" in text and "CNN, width 64: cpu" in text
+
+
+def test_a_roofline_names_roofs_and_operations_once_and_dashes_what_is_published():
+    figure = d2l.draw_roofline({"cpu": (2e11, 4e10), "cuda:0": (8e12, 3e11), "T4 (published)": (8.1e12, 320e9)},
+                               {"cpu": {"addition": (1 / 12, 3e9)}, "cuda:0": {"addition": (1 / 12, 2e10)}})
+    text = words(figure)
+    assert text.count("addition") == 1 and "cuda:0" in text and "FLOP per byte" in text and "rate (FLOP/s)" in text
+    roofs = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 3]
+    assert [line.get_linestyle() for line in roofs] == ["-", "-", "--"]
+    assert [list(line.get_xydata()[1]) for line in roofs][0] == [5, 2e11]  # the ridge
+
+
+def test_a_notebook_shows_a_drawing_as_a_small_picture():
+    picture = d2l.draw_results("products", [make()])._repr_png_()
+    assert picture[:4] == b"\x89PNG" and len(picture) < 100_000
+
+
 # ------------------------------------------------------------------------------------------------- the page
 def test_the_page_shows_every_machine_and_marks_published_figures():
     text = d2l_results.content([make(), PUBLISHED], results)
@@ -198,6 +219,14 @@ def test_the_page_shows_every_machine_and_marks_published_figures():
 def test_the_page_looks_right_with_nothing_and_names_what_was_left_out():
     text = d2l_results.content([], results, ["x.json is not used: why"])
     assert "No machine has been recorded yet" in text and "x.json is not used" in text
+
+
+def test_a_step_and_an_operation_are_labeled_with_what_they_work_on():
+    record = make()
+    record["measurements"] = [results.entry("training steps", "CNN", "cpu", [1.0], width=16, batch=64),
+                              results.entry("operations", "add many numbers", "cpu", [1.0], numbers=4096)]
+    text = d2l_results.content([record], results)
+    assert "| CNN (width 16, batch 64) |" in text and "| add many numbers (4,096 numbers) |" in text
 
 
 def test_other_numbers_of_images_are_said():

@@ -2,7 +2,8 @@
 
     python -m d2l_gpu.record --minutes 8
 
-The most telling comes first: matrix products, the training experiment rung by rung, copies, mixed precision, streams,
+The most telling comes first: matrix products, the training experiment rung by rung, copies, single operations
+and training steps from tiny to large, mixed precision, streams,
 simulated GPUs against real ones, and every chapter's cells on the real devices. It needs torch, torchvision and
 matplotlib. Stop it whenever you like: what is done is in the file.
 """
@@ -25,8 +26,9 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
 
     from . import parts
+    from .reports import Plan
     if options.only:
-        recorder.serve(parts.PARTS[options.only][0], parts.Plan(options.seconds, options.images, options.largest))
+        recorder.serve(parts.PARTS[options.only][0], Plan(options.seconds, options.images, options.largest))
         return 0
     names = [name.strip() for name in options.parts.split(",")] if options.parts else list(parts.PARTS)
     unknown = [name for name in names if name not in parts.PARTS]
