@@ -20,6 +20,9 @@ IGNORED = {
     "03-copying": ["setup", "cost-time", "pinned-time"],
     "04-networks-on-gpu": ["setup"],
     "05-training-loop": ["setup", "train-device", "train-time", "evaluate-figures"],
+    "07-when-a-gpu-helps": ["setup", "wrong-figures", "copies-figures", "sweep-draw", "sweep-bound", "price-figures", "price-ratio",
+                            "threads-figures", "tiny-figures", "roof-draw", "roof-gain", "cnn-figures", "cnn-layers-figures",
+                            "cnn-theirs"],
 }
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+import statistics
 
 import torch
 
@@ -137,6 +138,37 @@ def _right(net, batches, device, restore=True, guard=torch.inference_mode, evalu
         right = sum(r.item() for r in right) if fetch else torch.stack(right).sum().item()
     net.train(was if restore else not was)
     return float(share(right, sum(len(y) for _, y in batches), len(batches)))
+
+
+def _clocked(warmup=1, start=True, stop=True, runs=5, together=False, take=statistics.median):
+    def answer(work, wait, clock):
+        for _ in range(warmup):
+            work()
+        times = []
+        for _ in range(1 if together else runs):
+            if start:
+                wait()
+            began = clock()
+            for _ in range(runs if together else 1):
+                work()
+            if stop:
+                wait()
+            times.append(clock() - began)
+        return take(times)
+    return answer
+
+
+def _chained(A, Bs):
+    log, C = [], A
+    for B in Bs:
+        C = C @ B
+        log.append(C.norm())
+    return torch.stack(log).tolist()
+
+
+def _batch(i, o, ridge, size, flop=2, written=1):
+    gain = flop * i * o - ridge * size * (i + written * o)
+    return None if gain <= 0 else max(1, math.ceil(ridge * size * i * o / gain))
 
 
 def _seeded_order(n, device):
@@ -320,6 +352,46 @@ WRONG = {
         "belong together": lambda X, y, size: ((X[a], y[b]) for a, b in zip(*(torch.randperm(
             len(X), device=X.device).split(size) for _ in range(2)))),
         "should yield batches": lambda X, y, size: print(end=""),
+    },
+    # ------------------------------------------------------------------------------ 07 when a GPU helps
+    "when-1": {
+        "by more than nothing": lambda cpu, gpu, copies: max(1, -(-copies // (cpu - gpu))) if gpu < cpu else None,
+        "never ahead there": lambda cpu, gpu, copies: copies // abs(cpu - gpu) + 1 if cpu != gpu else None,
+        "The copies are made once": lambda cpu, gpu, copies: 1 if gpu + copies < cpu else None,
+        "Fewer are enough": lambda cpu, gpu, copies: copies // (cpu - gpu) + 2 if gpu < cpu else None,
+        "a whole number": lambda cpu, gpu, copies: copies / (cpu - gpu) + 1 if gpu < cpu else None,
+    },
+    "when-2": {
+        "timed the placing of an order": _clocked(stop=False),
+        "still working on the warm-up": _clocked(start=False),
+        "as a warm-up": _clocked(warmup=0),
+        "the mean": _clocked(take=statistics.mean),
+        "the shortest": _clocked(take=min),
+        "3 runs were timed": _clocked(runs=3),
+        "in one piece": _clocked(together=True),
+        "not list": _clocked(take=list),
+        "between two readings": lambda work, wait, clock: [work(), wait(), clock()][-1],
+    },
+    "when-3": {
+        "an overflow": lambda A, Bs: _chained(A, Bs),
+        "each with a wait": lambda A, Bs: [(A @ B).norm().item() for B in Bs],
+        "bytes came to main memory": lambda A, Bs: (A.cpu() @ Bs.cpu()).flatten(1).norm(dim=1).tolist() if A.device.type != "cpu" else 0,
+        "sums of the squares": lambda A, Bs: torch.stack([(A @ B).square().sum() for B in Bs]).tolist(),
+        "spectral norms": lambda A, Bs: torch.linalg.matrix_norm((A @ Bs).cpu().double(), ord=2).tolist(),
+        "norms of B @ A": lambda A, Bs: (Bs @ A).flatten(1).norm(dim=1).tolist(),
+        "a list of Python floats": lambda A, Bs: (A @ Bs).flatten(1).norm(dim=1),
+        "one for each": lambda A, Bs: [(A @ Bs[-1]).norm().item()],
+    },
+    "when-4": {
+        "The weights are not among": lambda i, o, ridge, size: 1 if 2 * i * o >= ridge * size * (i + o) else None,
+        "count as two": lambda i, o, ridge, size: _batch(i, o, ridge, size, flop=1),
+        "The result is not among": lambda i, o, ridge, size: _batch(i, o, ridge, size, written=0),
+        "Count bytes": lambda i, o, ridge, size: _batch(i, o, ridge, 1),
+        "no batch is enough": lambda i, o, ridge, size: _batch(i, o, ridge, size) or 10**6,
+        "That is not enough": lambda i, o, ridge, size: None if _batch(i, o, ridge, size) is None else max(1, _batch(i, o, ridge, size) - 1),
+        "A smaller batch": lambda i, o, ridge, size: None if _batch(i, o, ridge, size) is None else 2 ** math.ceil(
+            math.log2(_batch(i, o, ridge, size) + 1)),
+        "a whole number": lambda i, o, ridge, size: None if _batch(i, o, ridge, size) is None else float(_batch(i, o, ridge, size)),
     },
 }
 
