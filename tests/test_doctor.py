@@ -9,9 +9,9 @@ import sys
 import pytest
 
 import d2l_gpu as d2l
-from d2l_gpu.doctor import cgroups, facts as gathering, findings, gpu_rules, host_rules
-from d2l_gpu.doctor.facts import Facts, Gpu, gather
+from d2l_gpu.doctor import cgroups, findings, gpu_rules, host_rules, probes
 from d2l_gpu.doctor.imports import explain_import
+from d2l_gpu.doctor.probes import Facts, Gpu, gather
 from d2l_gpu.doctor.report import WIDTH, Report
 
 GIB = 2**30
@@ -63,7 +63,7 @@ def driver(number, **more):
      "libcublas.so.13", "pip install"),
     ("torchvision", dict(torchvision="0.28.0"), "warning", "goes with 0.29", "--force-reinstall"),
     ("torchvision", dict(torchvision_error="RuntimeError: operator torchvision::nms does not exist"), "problem",
-     "another release of torch", "both at once"),
+     "torchvision 0.29.1+cu130 cannot be imported: torchvision was built for another release", "both at once"),
     ("torchvision", dict(torch="unknown"), "ok", "0.29.1", ""),
     # the driver
     ("driver", {}, "ok", "no NVIDIA GPU", ""),
@@ -72,7 +72,11 @@ def driver(number, **more):
     ("driver", dict(pci_gpus=1), "warning", "1 NVIDIA GPU in this machine, and no NVIDIA driver", "drivers"),
     ("driver", dict(pci_gpus=1, places=["container"]), "warning", "no NVIDIA driver", "--gpus all"),
     ("driver", dict(driver_module="580.82.07", places=["container"]), "warning", "out of reach", "--gpus all"),
-    ("driver", driver("580.65.05"), "problem", "which needs 580.65.06", "580.65.06 or newer. Or install"),
+    ("driver", dict(driver_module="580.82.07"), "warning", "out of reach", "the driver's programs"),
+    ("driver", DRIVER | dict(torch=None, torch_error="ImportError: x", cuda_build=None), "ok", "580.82.07", ""),
+    ("driver", DRIVER | dict(cuda_build=None, hip_build="6.4"), "ok", "580.82.07", ""),
+    ("driver", driver("580.65.05"), "problem", "which needs 580.65.06", "Update the driver (https"),
+    ("driver", driver("580.65.05", places=["container"]), "problem", "too old", "Update the driver on the host"),
     ("driver", driver("580.65.06"), "ok", "580.65.06", ""),
     ("driver", driver("535.54.03", cuda_error=TOO_OLD), "problem", "too old for torch's CUDA 13.0", "whl/cu126"),
     ("driver", driver("535.54.03", simulated=2), "problem", "too old for torch's CUDA 13.0", "whl/cu126"),
@@ -105,13 +109,18 @@ def driver(number, **more):
     ("cuda", DRIVER | dict(environment={"CUDA_VISIBLE_DEVICES": "-1"}), "warning", "hides every GPU", ""),
     ("cuda", DRIVER | dict(simulated=2), "problem", "when the simulation began", "python -m d2l_gpu"),
     ("cuda", dict(cuda_build=None, hip_build="6.4", cuda_error="No HIP GPUs are available"), "warning", "No HIP GPUs", "render"),
+    ("cuda", dict(cuda_build=None, hip_build="6.4"), "warning", "no AMD GPU", "render"),
     ("simulated GPUs", dict(simulated=2), "ok", "2 simulated GPUs in this process", ""),
     # each GPU
     ("cuda:0", WITH_T4, "ok", "15.0 GiB, 14.0 GiB of it free, compute capability 7.5; no bfloat16", ""),
     ("cuda:0", DRIVER | dict(gpus=[P100]), "problem", "no code for it (it has 7.5, 8.0", "whl/cu126"),
     ("cuda:0", DRIVER | dict(gpus=[P100], places=["Kaggle"]), "problem", "compute capability 6.0", "T4 x2"),
     ("cuda:0", DRIVER | dict(gpus=[P100], archs=["sm_50", "sm_60", "sm_90"], cuda_build="12.6"), "ok", "P100", ""),
+    ("cuda:0", DRIVER | dict(gpus=[Gpu("GTX 750", (5, 0))]), "problem", "5.0", "whl/cu126"),
     ("cuda:0", DRIVER | dict(gpus=[Gpu("Tesla K80", (3, 7))]), "problem", "3.7", "No release"),
+    ("cuda:0", DRIVER | dict(gpus=[Gpu("unknown to all", free=GIB)]), "ok", "unknown to all", ""),
+    ("cuda:0", DRIVER | dict(gpus=[dataclasses.replace(T4, error="CUDA error: unspecified launch failure")]), "problem",
+     "launch failure", "restart Python"),
     ("cuda:0", DRIVER | dict(gpus=[Gpu("RTX 5090", (12, 0))], archs=["sm_50", "sm_90"]), "problem", "12.0", "--upgrade"),
     ("cuda:0", DRIVER | dict(gpus=[dataclasses.replace(T4, free=7 * GIB)]), "warning", "other programs hold", "nvidia-smi"),
     ("cuda:0", DRIVER | dict(gpus=[dataclasses.replace(T4, free=7 * GIB, own=5 * GIB)]), "ok", "7.0 GiB of it free", ""),
@@ -131,16 +140,19 @@ def driver(number, **more):
     # memory, cores, processes
     ("memory", {}, "ok", "16.0 GiB; 12.0 GiB", ""),
     ("memory", dict(memory_available=2 * GIB - 1), "warning", "2.0 GiB", "Close"),
+    ("memory", dict(memory_available=2 * GIB), "ok", "2.0 GiB", ""),
     ("memory", dict(memory_limit=GIB), "warning", "of which this container or job may use 1.0 GiB", ""),
+    ("memory", dict(memory_available=None), "ok", "16.0 GiB", ""),
     ("memory", dict(memory_limit=64 * GIB), "ok", "16.0 GiB; 12", ""),
     ("cores", dict(cores=2, threads=2), "ok", "2 cores for this process, of the machine's 8; 2 threads", ""),
+    ("cores", dict(threads=None), "ok", "8 cores", ""),
     ("cores", dict(cpu_limit=2.5), "warning", "the time of 2.5", "OMP_NUM_THREADS=2"),
     ("cores", dict(cpu_limit=0.5, threads=1), "ok", "the time of 0.5", ""),
     ("cores", dict(cores=4), "warning", "8 threads", "OMP_NUM_THREADS=4"),
-    ("/dev/shm", dict(shm=64 * 2**20), "warning", "64 MiB", "num_workers=0"),
+    ("/dev/shm", dict(shm=64 * 2**20), "warning", "64 MiB", "sudo mount -o remount"),
     ("/dev/shm", dict(shm=64 * 2**20, places=["container"]), "warning", "Bus error", "--shm-size"),
     ("/dev/shm", dict(shm=GIB), "ok", "1.0 GiB", ""),
-    ("start method", {}, "ok", "fork: ", ""),
+    ("start method", {}, "ok", "fork: DataLoader workers see", ""),
     ("start method", dict(start_method="spawn"), "ok", "put it into a module", ""),
     ("open files", dict(open_files=256), "warning", "256", "ulimit -n"),
     ("disk", dict(disk_free=GIB - 1), "warning", "free for temporary files", "TMPDIR"),
@@ -162,16 +174,20 @@ def driver(number, **more):
      "nvidia-cudnn is installed for CUDA 12 and 13", "uninstall nvidia-cudnn-cu12\n"),
     ("CUDA wheels", dict(wheels={"nvidia-cudnn-cu12": "9", "nvidia-cudnn-cu13": "9"}, cuda_build="12.8"), "warning", "",
      "uninstall nvidia-cudnn-cu13\n"),
+    ("CUDA wheels", CPU_WHEEL | dict(wheels={"nvidia-nccl-cu12": "2", "nvidia-nccl-cu13": "2"}), "warning", "",
+     "uninstall nvidia-nccl-cu12\n"),
     ("unknown", dict(unknown=["bus: PermissionError: no"]), "warning", "bus: PermissionError", ""),
 ])
 def test_the_report_says(name, changes, status, words, way_out):
     finding = found(name, **changes)
     assert (finding.status, finding.text) == (status, finding.text)
     assert words in finding.text and way_out in finding.remedy
+    assert "None" not in finding.text + finding.remedy
     assert bool(finding.remedy) == (status != "ok") or name == "unknown"
 
 
 @pytest.mark.parametrize("name, changes", [
+    ("driver", dict(gpus=[T4])), ("mps", {}), ("xpu", {}), ("D2L_GPU_SIMULATE", {}),
     ("cuda", {}), ("cuda", WITH_T4), ("cuda", driver("535.54.03", cuda_error=TOO_OLD)), ("cuda", CPU_WHEEL | DRIVER),
     ("CUDA_VISIBLE_DEVICES", dict(environment={"CUDA_VISIBLE_DEVICES": ""})),
     ("CUDA_LAUNCH_BLOCKING", dict(environment={"CUDA_LAUNCH_BLOCKING": "0"})),
@@ -183,8 +199,24 @@ def test_the_report_is_silent_on(name, changes):
     assert found(name, **changes) is None
 
 
+@pytest.mark.parametrize("name, changes, words", [
+    ("driver", driver("470.82"), "whl/cu126"),                          # too old for CUDA 12 as well
+    ("driver", driver("525.60.12", cuda_build="12.8"), "whl/cu126"),
+    ("driver", driver("535.54.03", places=["Kaggle"]), "Update the driver"),
+    ("cuda:0", DRIVER | dict(gpus=[Gpu("A100", (8, 0))]), "bfloat16"),
+    ("cuda:0", dict(cuda_build=None, hip_build="6.4", gpus=[Gpu("AMD", (7, 5))]), "7.5"),
+    ("cuda:0", dict(cuda_build=None, hip_build="6.4", gpus=[Gpu("AMD", (7, 5))]), "bfloat16"),
+    ("cuda:0", DRIVER | dict(gpus=[Gpu("RTX 5090", (12, 0))], archs=["sm_90"]), "whl/cu126"),
+    ("cores", {}, "of the machine's"),
+    ("unknown", dict(unknown=["x"]), "Way out"),
+])
+def test_the_report_does_not_say(name, changes, words):
+    assert words not in found(name, **changes).text + found(name, **changes).remedy
+
+
 def test_knowing_nothing_is_no_problem():
-    assert [finding.name for finding in Report(Facts()).findings if finding.status != "ok"] == []
+    report = Report(Facts())
+    assert {finding.status for finding in report.findings} == {"ok"} and "None" not in str(report)
 
 
 @pytest.mark.parametrize("changes, device, words", [
@@ -208,6 +240,8 @@ def test_problems_come_first_and_lines_are_short_but_commands_are_whole():
     assert order == sorted(order, key=["problem", "warning", "ok"].index)
     lines = str(report).splitlines()
     assert lines[0].startswith("PROBLEM  driver: ") and "1 problem and 1 warning." in lines[-1]
+    assert any(line.startswith("warning  /dev/shm: 64 MiB") for line in lines)
+    assert "ok       python        Python 3.12.1" in lines and lines[-2] == "" != lines[-3]
     assert findings.CUDA_12.strip() in [line.strip() for line in lines]
     assert all(len(line) <= WIDTH for line in lines if not line.startswith("    python"))
 
@@ -296,7 +330,7 @@ try:
 except ImportError as error:
     print(error)
     print(type(error.__cause__).__name__ in str(error))
-for name in set(d2l.__all__) - {"doctor"}:
+for name in set(d2l.__all__) - {"doctor", "errors", "explain"}:  # these need no torch
     try:
         getattr(d2l, name)
     except ImportError as error:
@@ -364,12 +398,43 @@ def test_a_real_gpu_is_asked_for_its_memory_and_a_sum(monkeypatch):
 def test_a_probe_that_fails_is_named_and_the_others_go_on(monkeypatch):
     def broken():
         raise OSError("no such thing")
-    monkeypatch.setattr(gathering, "_main_memory", broken)
-    monkeypatch.setattr(gathering, "_nvidia_smi", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(probes, "_main_memory", broken)
+    monkeypatch.setattr(probes, "_nvidia_smi", lambda *arguments: 1 / 0)
     facts = gather()
     assert facts.unknown == ["driver: ZeroDivisionError: division by zero", "memory: OSError: no such thing"]
     assert facts.cores and facts.start_method
-    assert "could not be found out: memory: OSError" in " ".join(str(Report(facts)).split())
+    said = " ".join(str(Report(facts)).split())
+    assert "could not be found out: memory: OSError" in said and "Way out" not in said
+
+
+def test_where_the_process_runs_is_noticed(monkeypatch):
+    for name in ("COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setattr(probes.platform, "release", lambda: "5.15.90.1-microsoft-standard-WSL2")
+    assert gather().places == ["container", "WSL", "Colab", "Kaggle", "Jupyter"]
+
+
+@pytest.mark.parametrize("cards, found", [
+    ({}, None), ({"0": ("0x8086", "0x030000")}, 0), ({"0": ("0x8086", "0x060000"), "1": ("0x10de", "0x030200")}, 1),
+    ({"0": ("0x10de", "0x040300"), "1": ("0x10de", "0x030000"), "2": ("0x10de", "0x030000")}, 2),  # one is its sound
+])
+def test_nvidia_gpus_on_the_bus_are_counted(monkeypatch, tmp_path, cards, found):
+    for name, (vendor, kind) in cards.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vendor").write_text(vendor + "\n")
+        (tmp_path / name / "class").write_text(kind + "\n")
+    monkeypatch.setattr(probes, "PCI", tmp_path)
+    assert gather().pci_gpus == found
+
+
+def test_only_wheels_that_name_a_version_of_cuda_are_kept(monkeypatch):
+    import importlib.metadata
+    from types import SimpleNamespace
+    names = ["nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-nvtx", "numpy", None]
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: [
+        SimpleNamespace(metadata={"Name": name}, version="9") for name in names])
+    assert gather().wheels == {"nvidia-cudnn-cu12": "9", "nvidia-cudnn-cu13": "9"}
 
 
 @pytest.mark.parametrize("banner, serves", [
@@ -378,7 +443,7 @@ def test_a_probe_that_fails_is_named_and_the_others_go_on(monkeypatch):
     ("", None),
 ])
 def test_the_driver_is_asked_through_nvidia_smi(monkeypatch, banner, serves):
-    monkeypatch.setattr(gathering, "_nvidia_smi", lambda *arguments: ("580.82.07\n580.82.07\n" if arguments else banner, None))
+    monkeypatch.setattr(probes, "_nvidia_smi", lambda *arguments: ("580.82.07\n580.82.07\n" if arguments else banner, None))
     facts = gather()
     assert (facts.driver, facts.cards, facts.driver_cuda, facts.driver_error) == ("580.82.07", 2, serves, None)
 
@@ -416,7 +481,7 @@ def test_the_limits_of_a_container_are_read(tmp_path, mine, files, limits):
 
 
 # ------------------------------------------------------------------------------------------- names, and explain
-@pytest.mark.parametrize("first", ["import d2l_gpu.doctor.report", "from d2l_gpu.doctor.facts import gather",
+@pytest.mark.parametrize("first", ["import d2l_gpu.doctor.report", "from d2l_gpu.doctor.probes import gather",
                                    "from d2l_gpu.doctor import report", "import d2l_gpu.doctor"])
 def test_doctor_stays_the_function_whatever_is_imported_first(root, first):
     code = f"{first}\nimport d2l_gpu as d2l\nimport d2l_gpu.doctor.host_rules\nfrom d2l_gpu.doctor import imports\n"
@@ -425,7 +490,7 @@ def test_doctor_stays_the_function_whatever_is_imported_first(root, first):
 
 
 def test_the_doctors_modules_do_not_import_torch(root):
-    done = run(["-c", "import sys\nsys.modules['torch'] = None\nfrom d2l_gpu.doctor import report, facts, gpu_rules, host_rules\n"
+    done = run(["-c", "import sys\nsys.modules['torch'] = None\nfrom d2l_gpu.doctor import report, probes, gpu_rules, host_rules\n"
                 "print('d2l_gpu.devices' in sys.modules)"], root)
     assert done.stdout == "False\n", done.stderr
 

@@ -17,7 +17,7 @@ def limits(root="/"):
         quota = _words(group / "cpu.max")  # "200000 100000", or "max 100000"
         if not quota:
             quota = _words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")  # -1: no limit
-        if len(quota) == 2 and quota[0].isdecimal() and int(quota[1]):
+        if len(quota) == 2 and quota[0].isdecimal():
             cpus.append(int(quota[0]) / int(quota[1]))
         for word in (_words(group / "memory.max") or _words(group / "memory.limit_in_bytes"))[:1]:
             if word.isdecimal() and int(word) < 2**60:  # "max"; version 1 writes a number near 2**63
@@ -31,10 +31,9 @@ def _groups(root):
     mount = root / "sys/fs/cgroup"
     for line in (root / "proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        folder = mount / controllers if controllers else mount
         if controllers in ("", "cpu", "cpu,cpuacct", "cpuacct,cpu", "memory"):
             inside = [part for part in path.split("/") if part not in ("", "..")]
-            yield from (folder.joinpath(*inside[:k]) for k in range(len(inside) + 1))
+            yield from ((mount / controllers).joinpath(*inside[:k]) for k in range(len(inside) + 1))
 
 
 def _words(path):

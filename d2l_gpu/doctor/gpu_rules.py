@@ -164,7 +164,7 @@ def gpus(f):
                           "See them with nvidia-smi; shut down notebooks that you have left; or take another GPU.")
         else:
             old = not f.hip_build and gpu.capability and gpu.capability < (8, 0)
-            yield Finding(f"cuda:{i}", OK, text + ("; no bfloat16 in hardware, mixed precision takes float16" if old else ""))
+            yield Finding(f"cuda:{i}", OK, text + ("; no bfloat16 in hardware: mixed precision takes float16" if old else ""))
     if f.mps:
         yield Finding("mps", OK, "Apple's GPU can be used; it shares the main memory")
     if f.xpus:
@@ -173,12 +173,12 @@ def gpus(f):
 
 def usable(f, gpu):
     """Whether this build of torch runs on the GPU, and a first sum did."""
-    return gpu.error is None and (f.hip_build or not gpu.capability or _has_code_for(gpu.capability, f.archs))
+    return gpu.error is None and (not gpu.capability or _has_code_for(gpu.capability, f.archs))
 
 
 def _unusable(f, gpu, text):
     """What is wrong with the GPU, and the way out."""
-    if not f.hip_build and gpu.capability and not _has_code_for(gpu.capability, f.archs):
+    if gpu.capability and not _has_code_for(gpu.capability, f.archs):
         built_for = [have for _, have in _built_for(f.archs)]
         has = ", ".join("{}.{}".format(*have) for have in built_for)
         if gpu.capability >= min(built_for):

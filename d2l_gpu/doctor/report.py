@@ -8,7 +8,7 @@ As JSON (`python -m d2l_gpu --json`, `Report.as_dict()`) it has these keys, whic
     verdict    the same in a sentence
     problems, warnings    how many there are
     findings   a list of {name, status: "ok", "warning" or "problem", text, remedy: "" if there is none}
-    facts      what was found out, under the names of `d2l_gpu.doctor.facts.Facts`; sizes in bytes, null if unknown
+    facts      what was found out, under the names of `d2l_gpu.doctor.probes.Facts`; sizes in bytes, null if unknown
 """
 
 import contextlib
@@ -26,7 +26,7 @@ def doctor():
     works where PyTorch cannot be imported. On each real GPU it computes one small sum, which takes a context of CUDA
     there, as the first tensor does.
     """
-    from .facts import gather
+    from .probes import gather
     with contextlib.redirect_stdout(sys.stderr):  # what libraries print while they are imported is no part of the report
         return Report(gather())
 
@@ -93,7 +93,7 @@ class Report:
                 lines += [line] if line.startswith("    ") else _hanging(" " * 9, line.strip())
             lines.append("")
         counts = [_count(n, noun) for noun in ("problem", "warning") if (n := self.count(noun))]
-        lines += [""] * bool(lines and lines[-1])
+        lines += [""] if lines[-1] else []
         return "\n".join([*lines, f"{self.verdict} {' and '.join(counts) or 'Nothing is wrong'}."])
 
     __repr__ = __str__

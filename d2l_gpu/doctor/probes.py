@@ -18,6 +18,7 @@ from .imports import shadowing
 
 VARIABLES = ("CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "D2L_GPU_SIMULATE", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS",
              "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
+PCI = Path("/sys/bus/pci/devices")
 
 
 @dataclass
@@ -182,7 +183,7 @@ def _others(facts):
 
 def _bus(facts):
     """Counts NVIDIA's display controllers (vendor 10de, class 03) in Linux's list of PCI devices; WSL does not show them."""
-    devices = list(Path("/sys/bus/pci/devices").glob("*"))
+    devices = list(PCI.glob("*"))
     if devices and "WSL" not in facts.places:
         kinds = [[(device / name).read_text().strip() for name in ("vendor", "class")] for device in devices]
         facts.pci_gpus = sum(vendor == "0x10de" and kind.startswith("0x03") for vendor, kind in kinds)
