@@ -31,8 +31,8 @@ else:
 __all__ = [
     "Benchmark", "CLASSES", "Classifier", "DataModule", "HyperParameters", "Measurement", "Module", "ProgressBoard", "Ratio",
     "Timer", "Trainer", "add_to_class", "check", "compare", "count_transfers", "cpu", "doctor", "draw_results", "ensure_gpus",
-    "gpu", "hardware", "load_images", "num_gpus", "results", "simulate_gpus", "simulated", "synchronize", "time_it", "to",
-    "try_all_gpus", "try_gpu",
+    "errors", "explain", "gpu", "hardware", "load_images", "num_gpus", "results", "simulate_gpus", "simulated", "synchronize",
+    "time_it", "to", "try_all_gpus", "try_gpu",
 ]
 __version__ = "0.1.0"
 
@@ -45,4 +45,7 @@ def __getattr__(name):
     if name in ("simulate_gpus", "simulated"):  # the simulator is large: only those who use it pay for it
         from . import simulator
         return getattr(simulator, name)
+    if name in ("errors", "explain"):  # no torch is needed for these: see doctor/
+        from .doctor import explain, knowledge
+        return {"errors": knowledge.errors, "explain": explain.explain}[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
