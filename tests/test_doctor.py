@@ -77,6 +77,7 @@ def driver(number, **more):
     ("driver", DRIVER | dict(cuda_build=None, hip_build="6.4"), "ok", "580.82.07", ""),
     ("driver", driver("580.65.05"), "problem", "which needs 580.65.06", "Update the driver (https"),
     ("driver", driver("580.65.05", places=["container"]), "problem", "too old", "Update the driver on the host"),
+    ("driver", driver("[N/A]"), "ok", "[N/A]", ""),
     ("driver", driver("580.65.06"), "ok", "580.65.06", ""),
     ("driver", driver("535.54.03", cuda_error=TOO_OLD), "problem", "too old for torch's CUDA 13.0", "whl/cu126"),
     ("driver", driver("535.54.03", simulated=2), "problem", "too old for torch's CUDA 13.0", "whl/cu126"),

@@ -115,7 +115,7 @@ def _oldest_driver(f):
 def _too_old(f):
     """Why the driver is too old for this build, as the end of a sentence; None if it is not."""
     oldest = _oldest_driver(f)
-    if oldest and numbers(f.driver) < numbers(oldest):
+    if oldest and () < numbers(f.driver) < numbers(oldest):  # a version that is not in numbers is not judged
         return f", which needs {oldest}"
     if f.driver_cuda and int(f.driver_cuda.split(".")[0]) < int(f.cuda_build.split(".")[0]):
         return f": it serves CUDA up to {f.driver_cuda}"
