@@ -1,6 +1,5 @@
 """Pictures of what machines measured, side by side; matplotlib is imported when one is drawn."""
 
-import math
 import textwrap
 
 from . import results
@@ -35,7 +34,11 @@ def _title(machine):
     return f"{machine['machine']} (published)" if machine["published"] else machine["machine"]
 
 
-def _figure(columns, width, height):
+#: Lines over a sweep and rooflines: so narrow that 11 points can still be read when a phone shrinks them to its width.
+_NARROW = {"width": 5.2, "points": 11}
+
+
+def _figure(columns, width, height, points=9):
     from matplotlib.figure import Figure  # no pyplot: nothing is left open, and no backend is chosen
 
     class Picture(Figure):
@@ -48,9 +51,9 @@ def _figure(columns, width, height):
         ax.set_facecolor(PAPER)
         ax.spines[["top", "right"]].set_visible(False)
         ax.spines[["left", "bottom"]].set_color(SOFT)
-        ax.tick_params(colors=INK, which="both", labelsize=9)
-        ax.xaxis.label.set_color(INK)
-        ax.yaxis.label.set_color(INK)
+        ax.tick_params(colors=INK, which="both", labelsize=points)
+        for label in (ax.xaxis.label, ax.yaxis.label):
+            label.set(color=INK, fontsize=points)
     return figure, axes
 
 
@@ -63,29 +66,25 @@ def _lines(part, drawn, key, label):
                 width = f", width {row['setting']['width']}" if "width" in row["setting"] else ""
                 name = f"{row['name']}{width}{f', {dtype}' * (dtype != 'float32')}: {row['device']}, {title}"
                 lines.setdefault(name, []).append((row["setting"][key], row["median"], row["spread"]))
-    figure, (ax,) = _figure(1, 9, max(4.5, 0.5 * len(lines)))
+    figure, (ax,) = _figure(1, height=3.4 + 0.24 * len(lines), **_NARROW)
     ax.set(xscale="log", yscale="log", xlabel=label, ylabel="time (s)")
-    ends = []
+    drawn = []
     for k, (name, points) in enumerate(lines.items()):
         points, color = sorted(points, key=lambda p: p[:2]), COLORS[k % len(COLORS)]
         x, y = [p[0] for p in points], [p[1] for p in points]
-        ax.plot(x, y, marker="o", markersize=4, color=color, markerfacecolor=PAPER if "(published)" in name else color)
+        drawn += ax.plot(x, y, marker="o", markersize=4, color=color, label=textwrap.fill(name, 58),
+                         markerfacecolor=PAPER if "(published)" in name else color)
         spread = [p for p in points if p[2]]
         ax.vlines([p[0] for p in spread], [p[2][0] for p in spread], [p[2][1] for p in spread], color=color, alpha=0.6)
-        ends.append((math.log10(y[-1]), x[-1], y[-1], name, color))
     ax.grid(True, which="major", color=SOFT, alpha=0.2)
-    _label(ax, ends)
+    drawn.sort(key=lambda line: -line.get_ydata()[-1])  # the names in the order of the lines' ends
+    _key(figure, drawn, labelcolor=[line.get_color() for line in drawn])
     return figure
 
 
-def _label(ax, ends):
-    """Write each line's name at the right, level with its end, moved apart where two would overlap."""
-    low, high = (math.log10(v) for v in ax.get_ylim())
-    gap, last = 0.45 / ax.figure.get_figheight(), -1.0
-    for level, x, y, name, color in sorted(ends):
-        last = max((level - low) / (high - low), last + gap)
-        ax.annotate(textwrap.fill(name, 38), xy=(x, y), xytext=(1.03, last), textcoords="axes fraction", color=color,
-                    fontsize=9, va="center", arrowprops={"arrowstyle": "-", "color": color, "alpha": 0.35, "linewidth": 0.8})
+def _key(figure, lines, **options):
+    """Name the lines under the drawing, where names have room however close the lines are."""
+    figure.legend(handles=lines, loc="outside lower left", frameon=False, fontsize=_NARROW["points"], handlelength=1.4, **options)
 
 
 def _dots(drawn):
@@ -121,24 +120,26 @@ def draw_roofline(roofs, points=None):
 
     `roofs` is a dict of a machine's name and its pair (peak in FLOP/s, bandwidth in bytes/s); with "(published)" in the
     name the roof is dashed. `points` is a dict of a machine's name and a dict {operation: (FLOP per byte, FLOP/s)} of
-    what was measured there, drawn in the color of that machine's roof; an operation's name is written once.
+    what was measured there: numbers in the color of that machine's roof, with the operations' names below.
     Returns matplotlib's figure, which a notebook shows. Raises ImportError without matplotlib.
     Source: Williams, Waterman, Patterson, Roofline (2009).
     """
-    figure, (ax,) = _figure(1, 6.4, 4.6)
     measured = [at for of in (points or {}).values() for at in of.values()]
+    operations = list(dict.fromkeys(operation for of in (points or {}).values() for operation in of))
+    rows = -(-(len(roofs) + len(operations)) // 2)
+    figure, (ax,) = _figure(1, height=3.6 + 0.22 * rows, **_NARROW)
     left, right = min([0.05, *(x / 2 for x, _ in measured)]), max([1000, *(x * 4 for x, _ in measured)])
     ax.set(xscale="log", yscale="log", xlabel="arithmetic intensity (FLOP per byte)", ylabel="rate (FLOP/s)", xlim=(left, right))
-    highest = {}
+    lines = []
     for k, (name, (peak, bandwidth)) in enumerate(roofs.items()):
         color, ridge = COLORS[k % len(COLORS)], peak / bandwidth
-        ax.plot([left, ridge, right], [left * bandwidth, peak, peak], color=color, ls="--" if "(published)" in name else "-")
-        ax.annotate(name, (right, peak), xytext=(-4, 5), textcoords="offset points", ha="right", color=color, fontsize=9)
-        for operation, (x, y) in (points or {}).get(name, {}).items():
-            ax.plot(x, y, "o", color=color)
-            highest[operation] = max(highest.get(operation, (x, 0)), (x, y))
-    for k, (operation, at) in enumerate(sorted(highest.items(), key=lambda item: item[1])):
-        ax.annotate(operation, at, xytext=(0, 6 if k % 2 else -6), textcoords="offset points", ha="center",
-                    va="bottom" if k % 2 else "top", fontsize=9, color=INK)  # in turns: neighbors do not overlap
+        lines += ax.plot([left, ridge, right], [left * bandwidth, peak, peak], color=color, label=name,
+                         ls="--" if "(published)" in name else "-")
+        for operation, at in (points or {}).get(name, {}).items():
+            ax.plot(*at, "o", color=color, markersize=13)
+            ax.annotate(operations.index(operation) + 1, at, ha="center", va="center_baseline", color=PAPER, fontsize=10)
+    for k, operation in enumerate(operations):
+        lines += ax.plot([], [], ls="", marker=f"${k + 1}$", markersize=9, color=INK, label=operation)
     ax.grid(True, which="major", color=SOFT, alpha=0.2)
+    _key(figure, lines, ncols=2, labelcolor=INK)
     return figure
