@@ -21,9 +21,8 @@ IGNORED = {
     "04-networks-on-gpu": ["setup"],
     "05-training-loop": ["setup", "train-device", "train-time", "evaluate-figures"],
     "06-device-errors": ["setup", "absent-none", "ask-doctor"],
-    "07-when-a-gpu-helps": ["setup", "wrong-figures", "copies-figures", "sweep-draw", "sweep-bound", "price-figures", "price-ratio",
-                            "threads-figures", "tiny-figures", "roof-draw", "roof-gain", "cnn-figures", "cnn-layers-figures",
-                            "cnn-theirs"],
+    "07-when-a-gpu-helps": ["setup", "wrong-figures", "copies-figures", "sweep-draw", "sweep-bound", "price-figures", "price-rows",
+                            "tiny-figures", "roof-draw", "roof-gain", "cnn-figures", "cnn-layers"],
 }
 
 

@@ -431,7 +431,8 @@ WRONG = {
         "sums of the squares": lambda A, Bs: torch.stack([(A @ B).square().sum() for B in Bs]).tolist(),
         "spectral norms": lambda A, Bs: torch.linalg.matrix_norm((A @ Bs).cpu().double(), ord=2).tolist(),
         "norms of B @ A": lambda A, Bs: (Bs @ A).flatten(1).norm(dim=1).tolist(),
-        "a list of Python floats": lambda A, Bs: (A @ Bs).flatten(1).norm(dim=1),
+        "and not a tensor": lambda A, Bs: (A @ Bs).flatten(1).norm(dim=1),
+        "a tensor is among yours": lambda A, Bs: list((A @ Bs).flatten(1).norm(dim=1)),
         "one for each": lambda A, Bs: [(A @ Bs[-1]).norm().item()],
     },
     "when-4": {
