@@ -544,6 +544,18 @@ def test_explain_prints_what_is_known_of_an_error(root, tmp_path):
     assert from_file.stdout == piped.stdout and len(piped.stdout.strip()) > 20
 
 
+@pytest.mark.parametrize("arguments", [["RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB."],
+                                       "RuntimeError: CUDA out of memory".split(), ["CUDA out of memory " + "x" * 5000]])
+def test_explain_takes_a_message_in_place_of_a_file(root, arguments):
+    done = run(["-m", "d2l_gpu", "explain", *arguments], root)
+    assert done.returncode == 0 and "The memory of the GPU is full" in done.stdout, done.stderr
+
+
+def test_explain_reads_a_file_whose_name_has_blanks(root, tmp_path):
+    (tmp_path / "my error.txt").write_text("CUDA out of memory")
+    assert "The memory of the GPU is full" in run(["-m", "d2l_gpu", "explain", "my error.txt"], root, tmp_path).stdout
+
+
 def test_explain_says_which_file_it_cannot_read(root):
     done = run(["-m", "d2l_gpu", "explain", "no-such-file.txt"], root)
     assert done.returncode == 2 and "cannot read file 'no-such-file.txt'" in done.stderr and "Traceback" not in done.stderr
