@@ -651,6 +651,18 @@ def test_the_table_is_text_and_markdown_in_one_order():
     assert marked.count("](") == sum(bool(entry.section) for entry in ENTRIES) and "<lambda>" not in marked
 
 
+def test_an_opened_entry_has_other_wordings_of_the_message():
+    marked = d2l.errors()._repr_markdown_()
+    entry = next(entry for entry in ENTRIES if entry.name == "device-number")
+    assert entry.also == ("CUDA unavailable, invalid device 2 requested",)  # its other texts say what its message says
+    assert f"Also said as: `` {entry.also[0]} ``\n" in marked
+    assert sum(bool(entry.also) for entry in ENTRIES) > len(ENTRIES) / 2
+    for entry in ENTRIES:
+        for said in entry.also:
+            assert len(said) <= 80 and "Error: " not in said and "``" not in said and said not in entry.message, entry.name
+            assert names(said)[:1] == [entry.name] and said in marked
+
+
 @pytest.mark.parametrize("heading, expected", [
     ("Out of memory", "out-of-memory"), ("The optimizer and .to", "the-optimizer-and-to"),
     ("Pinned memory: faster, at a price", "pinned-memory-faster-at-a-price"), ("Which PyTorch do I have?", "which-pytorch-do-i-have"),
