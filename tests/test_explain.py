@@ -312,12 +312,25 @@ def test_a_closure_of_the_optimizer_is_no_state_of_it():
     assert names(text)[0] == "batch-behind"
 
 
+def test_in_a_container_the_process_itself_is_no_other():  # tsugumi-sys/SA-ConvLSTM-Pytorch#22, on Colab
+    text = ("CUDA out of memory. Tried to allocate 1024.00 MiB. GPU 0 has a total capacty of 14.75 GiB of which 821.06 MiB is free. Process 5543 "
+            "has 13.94 GiB memory in use. Of the allocated memory 13.20 GiB is allocated by PyTorch, and 621.20 MiB is reserved by PyTorch")
+    assert "others" not in str(d2l.explain(text))
+
+
 @pytest.mark.parametrize("text, said", [
     ("CUDA out of memory. Tried to allocate 2.26 GiB (GPU 0; 6.00 GiB total capacity; 781.59 MiB already allocated; 3.03 GiB free;",
      "asked for 2.26 GiB; the GPU has 6.00 GiB, of which 3.03 GiB were free"),
     ("CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB is free.", "11.06 MiB were free"),
     ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1.50 GiB is free. Process 4711 has "
-     "18.00 GiB memory in use. Of the allocated memory 3.00 GiB is allocated by PyTorch", "process 4711 holds 18.00 GiB. A smaller batch helps little"),
+     "18.00 GiB memory in use. Of the allocated memory 3.00 GiB is allocated by PyTorch", "holds 3.00 GiB of it here, and others most of it (process 4711 has 18.00 GiB). A smaller batch "),
+    ("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 14.75 GiB of which 5.06 MiB is free. Process 2245 has 14.74 GiB "
+     "memory in use. Of the allocated memory 280.00 MiB is allocated by PyTorch, and 20.00 MiB is reserved by PyTorch but unallocated.",
+     "PyTorch holds 0.29 GiB of it here, and others most"),
+    ("CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 14.75 GiB total capacity; 280.00 MiB already allocated; 5.06 MiB free; 300.00 MiB "
+     "reserved in total by PyTorch)", "PyTorch holds 0.29 GiB of it here, and others most of it. A smaller"),
+    ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB of which 500.00 MiB is free. Of the allocated memory "
+     "14.00 GiB is allocated by PyTorch, and 8.00 GiB is reserved by PyTorch but unallocated.", "not in one piece (PyTorch keeps 8.00 GiB that no"),
     ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1.50 GiB is free. Of the allocated memory "
      "9.00 GiB is allocated by PyTorch, and 12.00 GiB is reserved by PyTorch but unallocated.", "keeps 12.00 GiB that no tensor uses): PYTORCH_ALLOC_CONF=exp"),
     ("CUDA out of memory. Tried to allocate 100.00 GiB. GPU 0 has a total capacity of 15.90 GiB of which 15.00 GiB is free.", "a shape that is wrong"),

@@ -27,11 +27,16 @@ def _out_of_memory(text):
     if not (asked and total and free):
         return
     yield f"It asked for {asked}; the GPU has {total}, of which {free} were free."
-    others = re.findall(rf"\bProcess (\d+) has {_SIZE} memory in use", text)
-    if sum(_bytes(held) for _, held in others) > _bytes(total) / 2:
-        held = " and ".join(f"process {number} holds {held}" for number, held in others)
-        yield (f"Most of it is not yours: {held}. A smaller batch helps little: end that program, if it is one that you "
-               "left running (nvidia-smi), or take another GPU.")
+    mine = [_find(rf"{_SIZE} is allocated by PyTorch", text), unused] if "is allocated by PyTorch" in text else \
+        [_find(rf"{_SIZE} reserved in total by PyTorch", text)]
+    mine = sum(map(_bytes, filter(None, mine))) if mine[0] else None
+    # In a container the process that failed is listed under a number that is not its own: only PyTorch's part is surely ours.
+    if mine is not None and _bytes(total) - _bytes(free) - mine > _bytes(total) / 2:
+        held = " and ".join(f"process {number} has {held}"
+                            for number, held in re.findall(rf"\bProcess (\d+) has {_SIZE} memory in use", text))
+        yield (f"PyTorch holds {mine / 2**30:.2f} GiB of it here, and others most of it{f' ({held})' if held else ''}. A "
+               "smaller batch helps little: end that program, if it is one that you left running (nvidia-smi), or take "
+               "another GPU.")
     elif _bytes(asked) > _bytes(total):
         yield "That is more than the whole GPU has: look for a shape that is wrong."
     elif _bytes(asked) < _bytes(free) + (_bytes(unused) if unused else 0):
