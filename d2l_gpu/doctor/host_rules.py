@@ -6,13 +6,14 @@ Each rule takes `Facts` and yields findings, as those in gpu_rules.py do.
 import re
 
 from ..machine import _count
-from .findings import BOTH, OK, PROBLEM, WARNING, Finding, command, size
+from .builds import install, managed
+from .findings import OK, PROBLEM, WARNING, Finding, command, size
 from .gpu_rules import hidden
 
 SMALL_SHM = 2**30       # Docker gives 64 MiB; a few workers' batches of pictures want more
 LITTLE_MEMORY = 2 * 2**30
 LITTLE_DISK = 2**30
-FEW_FILES = 1024        # what Linux gives by default; a worker holds one for each tensor under way
+FEW_FILES = 1024        # what Linux gives by default, and what runs out: one for each tensor that a worker sends
 
 
 def memory(f):
@@ -57,15 +58,21 @@ def shared_memory(f):
     """The DataLoader's workers hand their batches over in /dev/shm (https://github.com/pytorch/pytorch/issues/5040)."""
     if f.shm is None:
         return
-    if f.shm >= SMALL_SHM:
-        yield Finding("/dev/shm", OK, size(f.shm))
+    room, text = f.shm, size(f.shm)
+    if f.shm_free is not None:
+        room, text = f.shm_free, f"{text}, {size(f.shm_free)} of it free"
+    if room >= SMALL_SHM:
+        yield Finding("/dev/shm", OK, text)
         return
-    inside = "container" in f.places
-    yield Finding("/dev/shm", WARNING, f"{size(f.shm)}: a DataLoader's workers hand their batches over through it; if one "
-                  'does not fit, a worker dies of a "Bus error"',
-                  "Start the container with --shm-size=8g or --ipc=host (Kubernetes: an emptyDir of medium Memory at "
-                  "/dev/shm), or set num_workers=0." if inside else
-                  "Set num_workers=0, or enlarge it:" + command("sudo mount -o remount,size=8g /dev/shm"))
+    if f.shm >= SMALL_SHM:
+        remedy = "Look at what fills it, and delete the torch_ files of programs that are gone:" + command("ls -lh /dev/shm")
+    elif "container" in f.places:
+        remedy = ("Start the container with --shm-size=8g or --ipc=host (Kubernetes: an emptyDir of medium Memory at "
+                  "/dev/shm), or set num_workers=0.")
+    else:
+        remedy = "Set num_workers=0, or enlarge it:" + command("sudo mount -o remount,size=8g /dev/shm")
+    yield Finding("/dev/shm", WARNING, f"{text}: a DataLoader's workers hand their batches over through it; if one does not "
+                  'fit, a worker dies of a "Bus error"', remedy)
 
 
 def start_method(f):
@@ -77,7 +84,7 @@ def start_method(f):
 
 
 def open_files(f):
-    if f.open_files is not None and f.system == "Linux" and f.open_files < FEW_FILES:
+    if f.open_files is not None and f.system == "Linux" and f.open_files <= FEW_FILES:
         yield Finding("open files", WARNING, f'at most {f.open_files}: DataLoader workers may end with "Too many open files"',
                       "Before Python starts:" + command("ulimit -n 4096")
                       + "Or in Python:" + command("torch.multiprocessing.set_sharing_strategy('file_system')"))
@@ -172,7 +179,8 @@ def wheels(f):
         drop = " ".join(f"{name}-cu{cuda}" for name in sorted(twice) for cuda in twice[name] if cuda != keep)
         yield Finding("CUDA wheels", WARNING, f"{library} is installed for CUDA {' and '.join(sorted(found))}: both write "
                       "the same files, and torch may load the wrong one",
-                      "Take out the others, and install torch anew:" + command(f"python -m pip uninstall {drop}") + BOTH)
+                      install(f, "") if managed(f) else "Take out the others, and install torch anew:"
+                      + command(f"python -m pip uninstall {drop}") + install(f, "Then:"))
 
 
 def unknown(f):

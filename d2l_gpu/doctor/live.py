@@ -117,6 +117,8 @@ def _sentence(name, scene, torch):
                 what = f"the {tensors(o.value)[0]} of `{o.name}` are on"
             parts.setdefault(f"{what} {_names(o.value, torch)}")
     text = ", ".join(list(parts)[:4])
+    if all(place.startswith("cuda") for o in scene.operands for place in devices(o.value, torch)):
+        name = "cards-apart"
     return {name: [text[0].upper() + text[1:] + "."]}
 
 
