@@ -73,7 +73,7 @@ def seconds(answer):
     if right and readings[:1] == [0] and len(runs) == 6 and runs[0] == 1:  # the warm-up was timed, then left out
         readings, runs = readings[2:], runs[1:]
     if not runs:
-        raise Hint("no run of work() lies between two readings of the clock.")
+        raise Hint("no run of work() lies between two readings of clock().")
     if readings[0] == 0:
         raise Hint("the first call of all is among the timed ones. It pays for everything that is set up once: call work() before you "
                    "read the clock, as a warm-up.")
