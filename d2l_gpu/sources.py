@@ -23,11 +23,11 @@ class Probe(Dataset):
 
     `worker` is the number of the worker process that fetched it, from 0, and -1 in the training process. `draw` is a
     random number between 0 and 1, drawn there, as a random transform would. A sample takes `seconds` to load, spent
-    asleep: it stands for reading, and costs no core.
+    asleep: it stands for reading, and costs no core. `fetched` counts the samples that this copy of the data set gave.
     """
 
     def __init__(self, n, seconds=0.0):
-        self.n, self.seconds = n, seconds
+        self.n, self.seconds, self.fetched = n, seconds, 0
 
     def __len__(self):
         return self.n
@@ -35,6 +35,7 @@ class Probe(Dataset):
     def __getitem__(self, i):
         if not 0 <= i < self.n:
             raise IndexError(f"sample {i} of a data set of {self.n}")
+        self.fetched += 1
         time.sleep(self.seconds)
         return i, _worker()[0], torch.rand(()).item()
 
