@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+import random
 
 import torch
 
@@ -11,6 +12,55 @@ cpu, cuda = torch.device("cpu"), torch.device("cuda")
 
 def card(i):
     return torch.device("cuda", i)
+
+
+def _step(load, compute, workers):
+    return max(load / workers, compute) if workers else load + compute
+
+
+def _windows(length=lambda self: len(self.series) - self.size,
+             item=lambda self, i: (self.series[i:i + self.size], self.series[i + self.size]),
+             items=lambda self, indices: (self.series[torch.tensor(indices)[:, None] + torch.arange(self.size)],
+                                          self.series[torch.tensor(indices) + self.size])):
+    def init(self, series, size):
+        self.series, self.size = series, size
+    members = {"__init__": init, "__len__": length, "__getitem__": item, "__getitems__": items}
+    return type("Windows", (), {name: member for name, member in members.items() if member})
+
+
+def _pad(samples, **options):
+    return torch.nn.utils.rnn.pad_sequence([sequence for sequence, _ in samples], **{"batch_first": True} | options)
+
+
+def _lengths(samples):
+    return torch.tensor([len(sequence) for sequence, _ in samples])
+
+
+def _labels(samples):
+    return torch.tensor([label for _, label in samples])
+
+
+def _blocks(stream, worker, workers, whole):
+    if worker is None:
+        return stream
+    items = list(stream)
+    size = len(items) // workers if whole else -(-len(items) // workers)
+    return items[worker * size:(worker + 1) * size]
+
+
+def _cut(X, size, last=1, fixed=False):
+    n, _, h, w = X.shape
+    at = [torch.arange(n, device=X.device).view(n, 1, 1) % (length - size + 1) if fixed else torch.randint(
+        length - size + last, (n, 1, 1), device=X.device) for length in (h, w)]
+    across = torch.arange(size, device=X.device)
+    cut = X[torch.arange(n, device=X.device).view(n, 1, 1), :, at[0] + across[:, None], at[1] + across]
+    return cut.permute(0, 3, 1, 2)
+
+
+def _window(x, size):
+    top, left = (random.randint(0, length - size) for length in x.shape[1:])
+    x.sum().item()
+    return x[:, top:top + size, left:left + size]
 
 
 def _rows(csv):
@@ -320,6 +370,62 @@ WRONG = {
         "belong together": lambda X, y, size: ((X[a], y[b]) for a, b in zip(*(torch.randperm(
             len(X), device=X.device).split(size) for _ in range(2)))),
         "should yield batches": lambda X, y, size: print(end=""),
+    },
+    "pipeline-1": {
+        "the new time over the old": lambda load, compute, workers, faster: _step(load, compute / faster, workers) / _step(
+            load, compute, workers),
+        "take turns": lambda load, compute, workers, faster: max(load / max(1, workers), compute) / max(
+            load / max(1, workers), compute / faster),
+        "right for one worker": lambda load, compute, workers, faster: (
+            _step(load, compute, min(workers, 1)) / _step(load, compute / faster, min(workers, 1))),
+        "before and after": lambda load, compute, workers, faster: (load + compute) / (load + compute / faster),
+        "that may become the loading": lambda load, compute, workers, faster: (
+            faster if workers and load / workers < compute else _step(load, compute, workers) / _step(load, compute / faster, workers)),
+        "return a number": lambda load, compute, workers, faster: f"{_step(load, compute, workers):.1f}x",
+    },
+    "pipeline-2": {
+        "len() says": _windows(length=lambda self: len(self.series) - self.size + 1),
+        "should have the window": _windows(item=lambda self, i: (self.series[i:i + self.size + 1], self.series[i + self.size])),
+        "right after the window": _windows(item=lambda self, i: (self.series[i:i + self.size], self.series[i + self.size - 1])),
+        "should be a pair of tensors": _windows(item=lambda self, i: (self.series[i:i + self.size], self.series[i + self.size].item())),
+        "no __getitems__ yet": _windows(items=None),
+        "a list of samples": _windows(items=lambda self, indices: [self[i] for i in indices]),
+        "times for 4 indices": _windows(items=lambda self, indices: tuple(map(torch.stack, zip(*[self[i] for i in indices])))),
+        "and returned (4, 1) and": _windows(items=lambda self, indices: (
+            self.series[torch.tensor(indices)[:, None]], self.series[torch.tensor(indices) + self.size])),
+        "are not those of these indices": _windows(items=lambda self, indices: (
+            self.series.unfold(0, self.size, 1)[:len(indices)], self.series[torch.tensor(indices) + self.size])),
+        "objects have __len__": lambda series, size: print(end=""),
+    },
+    "pipeline-3": {
+        "batch_first": lambda samples: (_pad(samples, batch_first=False), _lengths(samples), _labels(samples)),
+        "the longest of this batch": lambda samples: (_pad([*samples, (torch.zeros(10), 0)])[:-1], _lengths(samples), _labels(samples)),
+        "Pad with zeros": lambda samples: (_pad(samples, padding_value=-1), _lengths(samples), _labels(samples)),
+        "pad at the end": lambda samples: (_pad([(s.flip(0), y) for s, y in samples]).flip(1), _lengths(samples), _labels(samples)),
+        "return three things": lambda samples: (_pad(samples), _labels(samples)),
+        "all three should be tensors": lambda samples: (_pad(samples), [len(s) for s, _ in samples], _labels(samples)),
+        "the lengths should be": lambda samples: (_pad(samples), torch.full((len(samples),), _pad(samples).shape[1]), _labels(samples)),
+        "the labels should be": lambda samples: (_pad(samples), _lengths(samples), _labels(samples).float()),
+    },
+    "pipeline-4": {
+        "by more than one worker": lambda stream, worker, workers: stream,
+        "are lost": lambda stream, worker, workers: _blocks(stream, worker, workers, whole=True),
+        "differ by one at most": lambda stream, worker, workers: stream if not worker else iter(()),
+        "no one to share with": lambda stream, worker, workers: iter(()) if worker is None else itertools.islice(
+            stream, worker, None, workers),
+        "an endless stream": lambda stream, worker, workers: iter(list(stream)[worker or 0::workers or 1]),
+        "your answer raised": lambda stream, worker, workers: itertools.islice(stream, worker, None, workers),
+        "It should yield": lambda stream, worker, workers: print(end=""),
+    },
+    "pipeline-5": {
+        "begin in the same": lambda X, size: X[:, :, 1:size + 1, 2:size + 2],
+        "leaves its upper bound out": lambda X, size: _cut(X, size, 0),
+        "the same windows": lambda X, size: _cut(X, size, fixed=True),
+        "on the device of X": lambda X, size: torch.stack([_window(x, size) for x in X]),
+        "return a tensor of shape": lambda X, size: _cut(X, size).permute(0, 2, 3, 1),
+        "are not windows": lambda X, size: _cut(X, size).transpose(2, 3),
+        "cut from image i": lambda X, size: _cut(X, size).flip(0),
+        "and so should the result": lambda X, size: _cut(X.cpu(), size),
     },
 }
 

@@ -33,9 +33,11 @@ def speed_up(answer):
         if not workers:
             raise Hint(f"{case}expected {want:.3g}, got {got:.3g}. Without workers loading and computing take turns, and their "
                        "times add up; a faster GPU shortens one of the two.")
+        if workers > 1 and abs(got - max(load, compute) / max(load, compute / faster)) < 1e-6:
+            raise Hint(f"{case}expected {want:.3g}, got {got:.3g}, which is right for one worker. {workers} of them make {workers} "
+                       "batches at once.")
         if load / workers >= compute:
-            raise Hint(f"{case}expected {want:.3g}, got {got:.3g}. The loading sets the pace here, before and after: how much does "
-                       "each of the workers have to load for a batch?")
+            raise Hint(f"{case}expected {want:.3g}, got {got:.3g}. The loading sets the pace here, before and after.")
         raise Hint(f"{case}expected {want:.3g}, got {got:.3g}. The slower side sets the pace, and with a faster GPU that may become "
                    "the loading.")
 
