@@ -140,8 +140,8 @@ def share(answer):
     def endless():
         for i in itertools.count():
             if i > 1000:
-                raise Hint("your function reads more than 1,000 items of an endless stream before it yields 5. Yield as you read, and keep "
-                           "nothing.")
+                raise Hint("your function reads more than 1,000 items of an endless stream before it yields 5. Yield as you read, "
+                           "and keep nothing.")
             read.append(i)
             yield i
 
