@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from .data import load_images
-from .hardware import _cores
+from .machine import _cores
 from .timing import synchronize
 
 BATCH = 64
