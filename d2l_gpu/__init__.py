@@ -4,7 +4,7 @@
 
 Names and signatures follow d2l.torch, the package of *Dive into Deep Learning* (https://d2l.ai). Importing this
 package needs torch alone; matplotlib, torchvision and IPython are imported by the functions that use them. Where torch
-cannot be imported, only `doctor()` works, which says why; every other name raises ImportError with torch's reason.
+cannot be imported, `doctor()` says why, `explain()` and `errors()` work, and every other name raises ImportError.
 """
 
 from .doctor.report import doctor  # this name is the function; the sub-package is reached by from d2l_gpu.doctor import ...
@@ -42,6 +42,9 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name):
+    if name in ("errors", "explain"):  # these need no torch
+        from .doctor import explain, knowledge
+        return {"errors": knowledge.errors, "explain": explain.explain}[name]
     if _torch_error is not None and name in __all__:
         reason = (str(_torch_error).strip() or "no reason given").splitlines()[0]
         raise ImportError(f"d2l_gpu.{name} needs PyTorch, and importing it failed: {type(_torch_error).__name__}: {reason}\n"
@@ -49,7 +52,4 @@ def __getattr__(name):
     if name in ("simulate_gpus", "simulated"):  # the simulator is large: only those who use it pay for it
         from . import simulator
         return getattr(simulator, name)
-    if name in ("errors", "explain"):  # no torch is needed for these: see doctor/
-        from .doctor import explain, knowledge
-        return {"errors": knowledge.errors, "explain": explain.explain}[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

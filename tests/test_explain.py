@@ -69,8 +69,6 @@ def headings(path):
     return {line.lstrip("#").strip().replace("`", "") for line in text.split("\n") if re.match(r"#{1,3} ", line)}
 
 
-#: A chapter that other entries may name before it is there. Once it is, its headings count.
-COMING = "06-device-errors"
 #: Entries whose chapters (mixed precision, graphs, several GPUs) are not there yet.
 NO_CHAPTER = {"unscale-fp16", "scaler-order", "old-amp", "tf32-mixed", "clip-before-unscale", "graph-output",
               "unused-parameters", "no-process-group", "same-shuffle"}
@@ -82,10 +80,7 @@ def test_the_chapter_and_the_heading_exist(root, entry):
         assert entry.name in NO_CHAPTER
         return
     chapter, heading = entry.section.split("#")
-    path = root / "chapters" / f"{chapter}.ipynb"
-    if chapter == COMING and not path.exists():
-        pytest.skip(f"{COMING} is not there yet")
-    assert heading in headings(path)
+    assert heading in headings(root / "chapters" / f"{chapter}.ipynb")
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
@@ -570,19 +565,15 @@ def test_variables_stay_as_they_are():
 
 # -------------------------------------------------------------------------------------------------- without torch
 WITHOUT = """
-import sys, types
+import sys
 sys.path.insert(0, {root!r})
 sys.modules["torch"] = None                     # importing it fails
-package = types.ModuleType("d2l_gpu")           # what the package is where torch cannot be imported
-package.__path__ = [{root!r} + "/d2l_gpu"]
-sys.modules["d2l_gpu"] = package
-from d2l_gpu.doctor.explain import explain
-from d2l_gpu.doctor.knowledge import errors
-print(explain("CUDA out of memory").causes[0].name, len(errors()) > 40)
+import d2l_gpu as d2l
+print(d2l.explain("CUDA out of memory").causes[0].name, len(d2l.errors()) > 40)
 try:
     raise RuntimeError("Expected all tensors to be on the same device")
 except RuntimeError as error:
-    print(explain(error).causes[0].name)
+    print(d2l.explain(error).causes[0].name)
 """
 
 
@@ -647,10 +638,10 @@ LARGE = {"blanks": " " * 50_000 + "x", "word": "a" * 200_000, "words": "memory "
          "log": "x = 1\n" * 200_000}
 
 
-@pytest.mark.parametrize("name", LARGE)
-def test_a_large_text_is_no_trap(root, name, tmp_path):
-    (tmp_path / "text").write_text(LARGE[name])
+def test_a_large_text_is_no_trap(root, tmp_path):
+    for name, text in LARGE.items():
+        (tmp_path / name).write_text(text)
     code = (f"import sys; sys.path.insert(0, {str(root)!r}); import d2l_gpu as d2l; from pathlib import Path\n"
-            f"print(d2l.explain(Path({str(tmp_path / 'text')!r}).read_text()).causes)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)  # not seconds: minutes
-    assert done.stdout == "[]\n", done.stderr
+            f"for file in Path({str(tmp_path)!r}).iterdir(): print(d2l.explain(file.read_text()).causes)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)  # seconds, or hours
+    assert done.stdout == "[]\n" * len(LARGE), done.stderr

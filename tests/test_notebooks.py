@@ -20,6 +20,7 @@ IGNORED = {
     "03-copying": ["setup", "cost-time", "pinned-time"],
     "04-networks-on-gpu": ["setup"],
     "05-training-loop": ["setup", "train-device", "train-time", "evaluate-figures"],
+    "06-device-errors": ["setup", "absent-none", "ask-doctor"],
     "08-data-pipeline": ["setup", "starving-figures", "holds-figures", "cost-figures"],
 }
 
