@@ -28,16 +28,13 @@ def _windows(length=lambda self: len(self.series) - self.size,
     return type("Windows", (), {name: member for name, member in members.items() if member})
 
 
-def _pad(samples, **options):
-    return torch.nn.utils.rnn.pad_sequence([sequence for sequence, _ in samples], **{"batch_first": True} | options)
-
-
-def _lengths(samples):
-    return torch.tensor([len(sequence) for sequence, _ in samples])
-
-
-def _targets(samples):
-    return torch.tensor([label for _, label in samples])
+def _padded(samples, multiple, fill=0):
+    sequences, labels = zip(*samples)
+    lengths = torch.tensor([len(sequence) for sequence in sequences])
+    padded = torch.full((len(sequences), -(-int(lengths.max()) // multiple) * multiple), fill)
+    for row, sequence in zip(padded, sequences):
+        row[:len(sequence)] = sequence
+    return padded, torch.arange(padded.shape[1]) < lengths[:, None], torch.tensor(labels)
 
 
 def _blocks(stream, worker, workers, whole):
@@ -48,18 +45,20 @@ def _blocks(stream, worker, workers, whole):
     return items[worker * size:(worker + 1) * size]
 
 
-def _cut(X, size, last=1, fixed=False):
+def _cut(X, size, last=1, fixed=False, at=None):
     n, _, h, w = X.shape
-    at = [torch.arange(n, device=X.device).view(n, 1, 1) % (length - size + 1) if fixed else torch.randint(
-        length - size + last, (n, 1, 1), device=X.device) for length in (h, w)]
+    draw = at or (lambda most, shape, device: torch.randint(most + last, shape, device=device))
+    at = [torch.arange(n, device=X.device).view(n, 1, 1) % (length - size + 1) if fixed else draw(
+        length - size, (n, 1, 1), X.device) for length in (h, w)]
     across = torch.arange(size, device=X.device)
     cut = X[torch.arange(n, device=X.device).view(n, 1, 1), :, at[0] + across[:, None], at[1] + across]
     return cut.permute(0, 3, 1, 2)
 
 
-def _window(x, size):
+def _window(x, size, look=True):
     top, left = (random.randint(0, length - size) for length in x.shape[1:])
-    x.sum().item()
+    if look:
+        x.sum().item()
     return x[:, top:top + size, left:left + size]
 
 
@@ -444,6 +443,8 @@ WRONG = {
         "no __getitems__ yet": _windows(items=None),
         "a list of samples": _windows(items=lambda self, indices: [self[i] for i in indices]),
         "times for 4 indices": _windows(items=lambda self, indices: tuple(map(torch.stack, zip(*[self[i] for i in indices])))),
+        "window by window": _windows(items=lambda self, indices: (
+            torch.stack([self.series[i:i + self.size] for i in indices]), self.series[torch.tensor(indices) + self.size])),
         "and returned (4, 1) and": _windows(items=lambda self, indices: (
             self.series[torch.tensor(indices)[:, None]], self.series[torch.tensor(indices) + self.size])),
         "are not those of these indices": _windows(items=lambda self, indices: (
@@ -451,14 +452,23 @@ WRONG = {
         "objects have __len__": lambda series, size: print(end=""),
     },
     "pipeline-3": {
-        "batch_first": lambda samples: (_pad(samples, batch_first=False), _lengths(samples), _targets(samples)),
-        "the longest of this batch": lambda samples: (_pad([*samples, (torch.zeros(10), 0)])[:-1], _lengths(samples), _targets(samples)),
-        "Pad with zeros": lambda samples: (_pad(samples, padding_value=-1), _lengths(samples), _targets(samples)),
-        "pad at the end": lambda samples: (_pad([(s.flip(0), y) for s, y in samples]).flip(1), _lengths(samples), _targets(samples)),
-        "return three things": lambda samples: (_pad(samples), _targets(samples)),
-        "all three should be tensors": lambda samples: (_pad(samples), [len(s) for s, _ in samples], _targets(samples)),
-        "the lengths should be": lambda samples: (_pad(samples), torch.full((len(samples),), _pad(samples).shape[1]), _targets(samples)),
-        "the labels should be": lambda samples: (_pad(samples), _lengths(samples), _targets(samples).float()),
+        "batch_first": lambda samples, multiple: tuple(
+            part.T if part.ndim == 2 else part for part in _padded(samples, multiple)),
+        "rounded up": lambda samples, multiple: _padded(samples, 1),
+        "Pad with zeros": lambda samples, multiple: _padded(samples, multiple, fill=-1),
+        "pad at the end": lambda samples, multiple: tuple(
+            part.flip(1) if part.ndim == 2 else part for part in _padded([(s.flip(0), y) for s, y in samples], multiple)),
+        "return three things": lambda samples, multiple: _padded(samples, multiple)[::2],
+        "all three should be tensors": lambda samples, multiple: (*_padded(samples, multiple)[:2], [y for _, y in samples]),
+        "the padded tensor is torch.float32": lambda samples, multiple: (
+            _padded(samples, multiple)[0].float(), *_padded(samples, multiple)[1:]),
+        "the mask should be of shape": lambda samples, multiple: (
+            _padded(samples, multiple)[0], torch.tensor([len(s) for s, _ in samples]), _padded(samples, multiple)[2]),
+        "the wrong way round": lambda samples, multiple: (
+            _padded(samples, multiple)[0], ~_padded(samples, multiple)[1], _padded(samples, multiple)[2]),
+        "Make it from the lengths": lambda samples, multiple: (
+            _padded(samples, multiple)[0], _padded(samples, multiple)[0] != 0, _padded(samples, multiple)[2]),
+        "the labels should be": lambda samples, multiple: (*_padded(samples, multiple)[:2], torch.tensor([float(y) for _, y in samples])),
     },
     "pipeline-4": {
         "by more than one worker": lambda stream, worker, workers: stream,
@@ -474,10 +484,13 @@ WRONG = {
         "begin in the same": lambda X, size: X[:, :, 1:size + 1, 2:size + 2],
         "leaves its upper bound out": lambda X, size: _cut(X, size, 0),
         "the same windows": lambda X, size: _cut(X, size, fixed=True),
+        "picture by picture": lambda X, size: torch.stack([_window(x, size, look=False) for x in X]),
+        "likelier than another": lambda X, size: _cut(X, size, at=lambda last, shape, device: torch.randint(
+            last + size, shape, device=device).clamp(max=last)),
         "on the device of X": lambda X, size: torch.stack([_window(x, size) for x in X]),
         "return a tensor of shape": lambda X, size: _cut(X, size).permute(0, 2, 3, 1),
         "are not windows": lambda X, size: _cut(X, size).transpose(2, 3),
-        "cut from image i": lambda X, size: _cut(X, size).flip(0),
+        "cut from picture i": lambda X, size: _cut(X, size).flip(0),
         "and so should the result": lambda X, size: _cut(X.cpu(), size),
     },
 }
