@@ -55,6 +55,11 @@ def _cut(X, size, last=1, fixed=False, at=None):
     return cut.permute(0, 3, 1, 2)
 
 
+def _cut_along_a_line(X, size):
+    share = torch.rand(len(X), 1, 1, device=X.device)
+    return _cut(X, size, at=lambda most, shape, device: (share * (most + 1)).long())
+
+
 def _window(x, size, look=True):
     top, left = (random.randint(0, length - size) for length in x.shape[1:])
     if look:
@@ -487,6 +492,7 @@ WRONG = {
         "picture by picture": lambda X, size: torch.stack([_window(x, size, look=False) for x in X]),
         "likelier than another": lambda X, size: _cut(X, size, at=lambda last, shape, device: torch.randint(
             last + size, shape, device=device).clamp(max=last)),
+        "independently": lambda X, size: _cut_along_a_line(X, size),
         "on the device of X": lambda X, size: torch.stack([_window(x, size) for x in X]),
         "return a tensor of shape": lambda X, size: _cut(X, size).permute(0, 2, 3, 1),
         "are not windows": lambda X, size: _cut(X, size).transpose(2, 3),

@@ -98,7 +98,7 @@ def windows(answer):
     if not torch.equal(got[1], series[torch.tensor(rows) + size]):
         raise Hint(f"the targets of __getitems__({rows}) are not those of these indices, in this order.")
     way = "Make one matrix of positions, the indices down and 0, 1, ... across, and index the series once."
-    if fetched:
+    if len(fetched) >= 4:
         raise Hint(f"__getitems__ called __getitem__ {len(fetched)} times for 4 indices. {way}")
     if indexing.count >= 4:
         raise Hint(f"__getitems__ indexed tensors {indexing.count} times for 4 indices, window by window. {way}")
@@ -218,6 +218,11 @@ def crops(answer):
                 if (counts - fair).abs().max() > 5 * fair ** 0.5:  # five standard deviations
                     raise Hint(f"of {2 * n:,} windows {', '.join(map(str, counts.tolist()))} begin in {name} 0, 1, ...: no place should "
                                "be likelier than another. Draw integers from the places that exist; do not round or clip.")
+            pairs = {(top, left) for tops, lefts in corners for top, left in zip(tops.tolist(), lefts.tolist())}
+            places = (height - size + 1) * (width - size + 1)
+            if len(pairs) < places:
+                raise Hint(f"there are {places} places for a window, and {2 * n:,} windows begin in only {len(pairs)} of them. Draw the "
+                           "row and the column independently.")
             if used.copies.total() or used.waits.total():
                 raise Hint(f"{used.copies.total()} copies and {used.waits.total()} waits in two calls. Draw and index on the device of "
                            "X, and let Python look at no value.")
