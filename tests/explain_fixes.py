@@ -3,6 +3,8 @@
 import contextlib
 import math
 import os
+import subprocess
+import sys
 import time
 import warnings
 
@@ -81,6 +83,30 @@ def _(run):
     left = run(X=torch.ones(5, 2, 4, device=gpu()))
     assert {left[name].device for name in ("h", "positions", "noise")} == {gpu()}
     nn.RNN(4, 16).to(gpu())(left["X"], left["h"])
+
+
+@fix("network-behind", gpus=True)
+def _(run):
+    left = run(net=nn.Linear(4, 3), device=gpu())
+    assert left["net"](torch.ones(2, 4, device=gpu())).device == gpu()
+
+
+@fix("optimizer-behind", gpus=True)
+def _(run):
+    net = nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(net.parameters())
+    for device in (CPU, gpu()):
+        net.to(device)(torch.ones(2, 4, device=device)).sum().backward()
+        if device == gpu():
+            try:
+                optimizer.step()
+            except RuntimeError as error:
+                assert d2l.explain(error).causes[0].name == "optimizer-behind"
+            else:
+                raise AssertionError("nothing was raised")
+            run(optimizer=optimizer)
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 @fix("moved-not-kept", gpus=True)
@@ -196,6 +222,39 @@ def _(run):
     assert not left["scores"].requires_grad and len(next(iter(left["loader"]))[0]) == 16
 
 
+@fix("cudnn-does-not-start")
+def _(run):
+    enabled = torch.backends.cudnn.enabled
+    try:
+        assert len(next(iter(run(dataset=TensorDataset(*data(n=64)))["loader"]))[0]) == 16
+        assert not torch.backends.cudnn.enabled
+    finally:
+        torch.backends.cudnn.enabled = enabled
+
+
+@fix("nan-loss")
+def _(run):
+    X, y = data()
+    net, loss = nn.Linear(4, 3), nn.CrossEntropyLoss()
+    run(net=net, loss=loss, X=X, y=y, loss_value=loss(net(X), y))
+    assert sum(p.grad.norm() ** 2 for p in net.parameters()) < 1.001
+    try:
+        run(net=net, loss=lambda scores, y: (scores - scores).sqrt().sum() * 0, X=X, y=y, loss_value=X[0, 0])
+    except RuntimeError as error:
+        assert "SqrtBackward" in str(error)
+    else:
+        raise AssertionError("the operation was not named")
+
+
+@fix("allocator-setting")
+def _(run):
+    try:
+        run()
+        subprocess.run([sys.executable, "-c", "import torch"], check=True, env=os.environ | {"PYTORCH_CUDA_ALLOC_CONF": ""})
+    finally:
+        del os.environ["PYTORCH_ALLOC_CONF"]
+
+
 @fix("host-memory")
 def _(run):
     run()
@@ -203,8 +262,17 @@ def _(run):
 
 @fix("memory-grows")
 def _(run):
-    loss = nn.Linear(2, 1)(torch.ones(1, 2)).sum()
-    assert not run(total=torch.zeros(()), loss=loss)["total"].requires_grad
+    net, (X, y) = nn.Linear(4, 3), data()
+    scores = net(X)
+    left = run(total=torch.zeros(()), kept=[], state=scores[0], loss=nn.CrossEntropyLoss(), loss_value=scores.sum(), net=net,
+               scores=scores, X=X, y=y)
+    assert left["total"] > 0 and not any(t.requires_grad for t in (left["total"], left["state"], left["kept"][0]))
+    try:
+        left["loss_value"].backward()
+    except RuntimeError as error:
+        assert "second time" in str(error)  # the graph is gone
+    else:
+        raise AssertionError("the graph is kept")
 
 
 @fix("backward-twice")

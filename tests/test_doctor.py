@@ -168,7 +168,10 @@ def driver(number, **more):
     ("PYTORCH_ALLOC_CONF", dict(environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True"}), "ok", "expandable", ""),
     ("NVIDIA_TF32_OVERRIDE", dict(environment={"NVIDIA_TF32_OVERRIDE": "0"}), "ok", "TF32", ""),
     ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "four"}), "warning", "'four' is no number", ""),
-    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "1"}, threads=1), "ok", "idle", ""),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "1"}, threads=1), "warning", "most of 8 cores idle", "set it to 8"),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "1"}, cores=2, threads=1), "warning", "most of 2", "Unset it"),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "3,2"}, threads=3), "warning", "3,2: operations", "to 8"),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "4"}, threads=4), "ok", "4: so many of 8 cores", ""),
     ("D2L_GPU_SIMULATE", dict(environment={"D2L_GPU_SIMULATE": "two"}), "problem", "'two' is no number", "0, 1 or 2"),
     ("D2L_GPU_SIMULATE", dict(environment={"D2L_GPU_SIMULATE": "2"}), "ok", "2: so many", ""),
     ("CUDA wheels", dict(wheels={"nvidia-cudnn-cu12": "9", "nvidia-cudnn-cu13": "9", "nvidia-nvtx-cu12": "1"}), "warning",
@@ -193,6 +196,10 @@ def test_the_report_says(name, changes, status, words, way_out):
     ("CUDA_VISIBLE_DEVICES", dict(environment={"CUDA_VISIBLE_DEVICES": ""})),
     ("CUDA_LAUNCH_BLOCKING", dict(environment={"CUDA_LAUNCH_BLOCKING": "0"})),
     ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "8"})),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "1"}, cores=1, threads=1)),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "1"}, cpu_limit=1.5, threads=1)),
+    ("PYTORCH_ALLOC_CONF", dict(torch_error="ImportError: torch cannot read PYTORCH_ALLOC_CONF=x and ends the process: no",
+                                environment={"PYTORCH_ALLOC_CONF": "x"})),
     ("open files", {}), ("open files", dict(open_files=256, system="Darwin")), ("disk", {}),
     ("CUDA wheels", dict(wheels={"nvidia-cudnn-cu13": "9", "nvidia-nvtx-cu12": "1"})),
 ])
@@ -272,6 +279,7 @@ def test_problems_come_first_and_lines_are_short_but_commands_are_whole():
     ("ImportError: dlopen(x): mach-o file, but is an incompatible architecture", "different processors", "arm64"),
     ("RuntimeError: operator torchvision::nms does not exist", "another release of torch", "both at once"),
     ("PermissionError: [Errno 13] Permission denied: 'x'", "may not read", "python -m venv"),
+    ("ImportError: torch cannot read PYTORCH_ALLOC_CONF=x=1 and ends the process: no", "its allocator", "segments:True"),
     ("SystemError: nobody has seen this", "broken", "python -m venv"),
 ])
 def test_a_failed_import_is_explained(error, meaning, way_out):
@@ -320,6 +328,36 @@ def test_the_report_works_without_torch_and_says_why(broken, root):
     assert (finding["name"], finding["status"], report["device"]) == ("torch", "problem", None)
     assert word in finding["text"] + finding["remedy"]
     assert ("a file or folder of yours" in finding["text"]) == (word in ("torch.py", "torch", "random.py"))
+
+
+ABORTS = """import os, sys
+open("imported", "a").write("once ")
+if "=" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""):
+    sys.stderr.write("terminate called after throwing an instance of 'c10::Error'\\n  what():  Index out of bounds\\n")
+    sys.stderr.flush()
+    os.abort()
+Tensor = Module = None
+raise ImportError("as far as this torch goes")
+"""
+
+
+def test_a_setting_that_ends_the_process_in_torch_is_a_finding(root, tmp_path):
+    (tmp_path / "torch.py").write_text(ABORTS)
+    done = run(["-m", "d2l_gpu", "--json"], root, tmp_path, PYTORCH_CUDA_ALLOC_CONF="expandable_segments=True")
+    assert done.returncode == 1, done.stderr
+    finding = json.loads(done.stdout)["findings"][0]
+    assert finding["name"] == "torch" and "PYTORCH_CUDA_ALLOC_CONF=expandable_segments=True" in finding["text"]
+    assert "Index out of bounds" in finding["text"] and "expandable_segments:True" in finding["remedy"]
+    assert "is told" not in done.stdout
+    done = run(["-m", "d2l_gpu", "explain", str(tmp_path / "torch.py")], root, tmp_path, PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb=128")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("value, imports", [("", 1), ("expandable_segments:True,max_split_size_mb:128", 1), ("backend:native", 2)])
+def test_only_an_unusual_setting_is_tried_in_a_process_of_its_own(root, tmp_path, value, imports):
+    (tmp_path / "torch.py").write_text(ABORTS)
+    run(["-c", "import d2l_gpu"], root, tmp_path, PYTORCH_CUDA_ALLOC_CONF=value, PYTORCH_ALLOC_CONF="")
+    assert (tmp_path / "imported").read_text().split() == ["once"] * imports
 
 
 def test_every_other_name_raises_torchs_reason(broken, root):
@@ -504,6 +542,18 @@ def test_explain_prints_what_is_known_of_an_error(root, tmp_path):
     piped = subprocess.run([sys.executable, "-m", "d2l_gpu", "explain"], input=text, capture_output=True, text=True, cwd=root)
     assert from_file.returncode == piped.returncode == 0, piped.stderr
     assert from_file.stdout == piped.stdout and len(piped.stdout.strip()) > 20
+
+
+@pytest.mark.parametrize("arguments", [["RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB."],
+                                       "RuntimeError: CUDA out of memory".split(), ["CUDA out of memory " + "x" * 5000]])
+def test_explain_takes_a_message_in_place_of_a_file(root, arguments):
+    done = run(["-m", "d2l_gpu", "explain", *arguments], root)
+    assert done.returncode == 0 and "The memory of the GPU is full" in done.stdout, done.stderr
+
+
+def test_explain_reads_a_file_whose_name_has_blanks(root, tmp_path):
+    (tmp_path / "my error.txt").write_text("CUDA out of memory")
+    assert "The memory of the GPU is full" in run(["-m", "d2l_gpu", "explain", "my error.txt"], root, tmp_path).stdout
 
 
 def test_explain_says_which_file_it_cannot_read(root):

@@ -71,7 +71,7 @@ def headings(path):
 
 #: Entries whose chapters (mixed precision, graphs, several GPUs) are not there yet.
 NO_CHAPTER = {"unscale-fp16", "scaler-order", "old-amp", "tf32-mixed", "clip-before-unscale", "graph-output",
-              "unused-parameters", "no-process-group", "same-shuffle"}
+              "unused-parameters", "no-process-group", "same-shuffle", "nan-loss", "cudnn-does-not-start"}
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
@@ -143,7 +143,8 @@ UNRELATED = [
     "pandas.errors.EmptyDataError: No columns to parse from file",
     "cv2.error: OpenCV(4.5.1) error: (-215:Assertion failed) !_src.empty() in function 'cvtColor'",
     "what does a convolution do?",
-    "my loss is nan after ten epochs",
+    "my loss does not go down",
+    "IndexError: loss list is empty: nan",
 ]
 
 
@@ -232,6 +233,23 @@ def test_in_text_alone_the_frame_tells_an_attribute_from_a_batch():
     assert names(frame.format("^^^^^^^^^^^", deeper))[0] == "batch-behind"
 
 
+@pytest.mark.parametrize("said, name", [("mat1 is on cuda:0, different from other tensors on cpu", "network-behind"),
+                                        ("mat1 is on cpu, different from other tensors on cuda:0", "batch-behind"),
+                                        ("mat2 is on cuda:0, different from other tensors on cpu", "batch-behind")])
+def test_in_text_alone_the_direction_tells_a_layer_from_a_batch(said, name):
+    assert names(f"RuntimeError: Expected all tensors to be on the same device, but got {said} (when checking argument in method "
+                 "wrapper_CUDA_addmm)")[0] == name
+
+
+def test_a_closure_of_the_optimizer_is_no_state_of_it():
+    text = ('  File "train.py", line 9, in <module>\n    optimizer.step(closure)\n'
+            '  File "/venv/lib/python3.11/site-packages/torch/optim/lbfgs.py", line 330, in step\n    orig_loss = closure()\n'
+            '  File "train.py", line 5, in closure\n    loss = net(X).sum()\n'
+            '  File "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", line 134, in forward\n    return F.linear(X)\n'
+            "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!")
+    assert names(text)[0] == "batch-behind"
+
+
 @pytest.mark.parametrize("text, said", [
     ("CUDA out of memory. Tried to allocate 2.26 GiB (GPU 0; 6.00 GiB total capacity; 781.59 MiB already allocated; 3.03 GiB free;",
      "asked for 2.26 GiB; the GPU has 6.00 GiB, of which 3.03 GiB were free"),
@@ -308,6 +326,21 @@ class Positions(nn.Module):
         return self.linear(X) + positions
 
 
+class Encoding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pe = torch.ones(8, 4)
+
+    def forward(self, X):
+        return X + self.pe[:len(X)]
+
+
+class OwnLoss(nn.Module):
+    def forward(self, scores, y):
+        w = torch.ones(4)
+        return ((scores - y) ** 2 * w).mean()
+
+
 def network(device, X, y):
     net = nn.Linear(4, 3).to(device)
     return net(X)
@@ -321,6 +354,18 @@ def network_behind(device, X, y):
 def addition(device, X, y):
     weights = torch.ones(8, 4, device=device)
     return X + weights
+
+
+def mask(device, X, y):
+    w = torch.ones(8, 4)
+    scores = X.to(device)
+    return scores * w
+
+
+def mask_of_another(device, X, y):
+    w = torch.ones(8, 4)
+    scores, w = X.to(device), X * w
+    return scores * w
 
 
 def picture(device, X, y):
@@ -357,8 +402,10 @@ def weights(device, X, y):
 
 LIVE = [
     (network, "batch-behind", "`X` is on cpu, the parameters of `net` are on cuda:0"),
-    (network_behind, "batch-behind", "`X` is on cuda:0, the parameters of `net` are on cpu"),
+    (network_behind, "network-behind", "`X` is on cuda:0, the parameters of `net` are on cpu"),
     (addition, "batch-behind", "`X` is on cpu, `weights` is on cuda:0"),
+    (mask, "made-in-forward", "`scores` is on cuda:0, `w` is on cpu"),
+    (mask_of_another, "batch-behind", "`scores` is on cuda:0, `w` is on cpu"),
     (picture, "batch-behind", "`X` is on cpu, the parameters of `net` are on cuda:0"),
     (deep, "batch-behind", "`X` is on cpu, the parameters of `model` are on cuda:0"),
     (labels, "labels-behind", "`scores` is on cuda:0, `y` is on cpu"),
@@ -370,6 +417,11 @@ LIVE = [
     (lambda device, X, y: Named().to(device)(X.to(device)), "layers-in-list", "the layers in it are on cpu"),
     (lambda device, X, y: Recurrent().to(device)(torch.ones(3, 2, 4, device=device)), "made-in-forward", "`h` was made on cpu"),
     (lambda device, X, y: Positions().to(device)(X.to(device)), "made-in-forward", "`positions` was made on cpu"),
+    (lambda device, X, y: Encoding().to(device)(X.to(device)), "plain-attribute",
+     "`self.pe` is on cpu and is neither a parameter nor a buffer; the arguments are on cuda:0."),
+    (lambda device, X, y: OwnLoss().to(device)(X.to(device), X.to(device)), "made-in-forward",
+     "`w` was made on cpu; the arguments are on cuda:0."),
+    (lambda device, X, y: OwnLoss().to(device)(X.to(device), X), "batch-behind", "`scores` is on cuda:0, `y` is on cpu"),
 ]
 
 
@@ -597,6 +649,18 @@ def test_the_table_is_text_and_markdown_in_one_order():
     assert marked.count("<details>") == marked.count("</details>") == marked.count("```python") == len(ENTRIES)
     assert all(entry.fix in marked and entry.link in marked for entry in ENTRIES)
     assert marked.count("](") == sum(bool(entry.section) for entry in ENTRIES) and "<lambda>" not in marked
+
+
+def test_an_opened_entry_has_other_wordings_of_the_message():
+    marked = d2l.errors()._repr_markdown_()
+    entry = next(entry for entry in ENTRIES if entry.name == "device-number")
+    assert entry.also == ("CUDA unavailable, invalid device 2 requested",)  # its other texts say what its message says
+    assert f"Also said as: `` {entry.also[0]} ``\n" in marked
+    assert sum(bool(entry.also) for entry in ENTRIES) > len(ENTRIES) / 2
+    for entry in ENTRIES:
+        for said in entry.also:
+            assert len(said) <= 80 and "Error: " not in said and "``" not in said and said not in entry.message, entry.name
+            assert names(said)[:1] == [entry.name] and said in marked
 
 
 @pytest.mark.parametrize("heading, expected", [

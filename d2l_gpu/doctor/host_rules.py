@@ -30,16 +30,20 @@ def memory(f):
         yield Finding("memory", OK, text)
 
 
+def _may_use(f):
+    """How many cores' worth of time this process may take; None if that is not known."""
+    return f.cores if f.cores is None or f.cpu_limit is None else max(1, min(f.cores, int(f.cpu_limit)))
+
+
 def cores(f):
     if f.cores is None:
         return
     text = f"{_count(f.cores, 'core')} for this process"
     if f.machine_cores and f.machine_cores > f.cores:
         text += f", of the machine's {f.machine_cores}"
-    may_use = f.cores
+    may_use = _may_use(f)
     if f.cpu_limit is not None and f.cpu_limit < f.cores:
         text += f", and the time of {f.cpu_limit:g} (a limit of the container or job)"
-        may_use = max(1, int(f.cpu_limit))
     if f.threads:
         text += f"; {_count(f.threads, 'thread')} for one operation"
     if f.threads and f.threads > may_use:
@@ -131,7 +135,7 @@ def settings(f):
         yield Finding("PYTORCH_NO_CUDA_MEMORY_CACHING", WARNING, "every tensor asks the driver for memory, which is slow",
                       "Unset it.")
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        if env.get(name):
+        if env.get(name) and name not in (f.torch_error or ""):
             yield Finding(name, OK, f"the allocator of GPU memory is told {env[name]}")
     if env.get("NVIDIA_TF32_OVERRIDE"):
         yield Finding("NVIDIA_TF32_OVERRIDE", OK, f"{env['NVIDIA_TF32_OVERRIDE']}: it overrides what PyTorch says about TF32")
@@ -139,8 +143,13 @@ def settings(f):
     if threads and not re.fullmatch(r"\d+(,\d+)*", threads):
         yield Finding("OMP_NUM_THREADS", WARNING, f"{threads!r} is no number, and is not heeded",
                       "Set it to a number, or unset it.")
-    elif threads and f.cores and int(threads.split(",")[0]) < f.cores:
-        yield Finding("OMP_NUM_THREADS", OK, f"{threads}: operations on the CPU leave other cores idle")
+    elif threads and (may_use := _may_use(f)) and (n := int(threads.split(",")[0])) < may_use:
+        if n == 1 or 2 * n < may_use:  # half of them is usual: a core may count twice
+            yield Finding("OMP_NUM_THREADS", WARNING, f"{threads}: operations on the CPU leave most of {may_use} cores idle",
+                          f"Unset it, or set it to {may_use}, before Python starts. (torchrun sets it to 1 for each of its "
+                          "processes.)")
+        else:
+            yield Finding("OMP_NUM_THREADS", OK, f"{threads}: so many of {may_use} cores work on one operation")
     simulate = env.get("D2L_GPU_SIMULATE", "").strip()
     if simulate and not simulate.isdecimal():
         yield Finding("D2L_GPU_SIMULATE", PROBLEM, f"{simulate!r} is no number of GPUs: ensure_gpus() refuses it",

@@ -19,6 +19,10 @@ REASONS = [
      "torch is not installed for this Python, {python}",
      "Install it there:" + command('"{python}" -m pip install torch torchvision')
      + "Or run the Python that has it (in a notebook: choose its kernel)."),
+    (r"torch cannot read PYTORCH",
+     "torch does not start with this setting of its allocator",
+     "Unset it, or write a colon between name and value and a comma between options:"
+     + command("PYTORCH_ALLOC_CONF=expandable_segments:True")),
     (r"Failed to load PyTorch C extensions|No module named 'torch\._C'|cannot import name '_C' from",
      "a folder named torch was imported which is not an installed PyTorch (its source code, or a broken installation)",
      "Work in another folder than the one that holds it, or rename it. " + FRESH),
