@@ -29,16 +29,17 @@ else:
     from .pipeline import expected_step, timeline
     from .plots import draw_results, draw_roofline
     from .progress import ProgressBoard
+    from .sources import MappedImages, Probe, Stream
     from .timing import Benchmark, Measurement, Ratio, Timer, compare, synchronize, time_it
     from .training import Trainer, to
     from .transfers import count_transfers
 
 __all__ = [
-    "Benchmark", "CLASSES", "Classifier", "DataModule", "HyperParameters", "MACHINES", "Measurement", "Module",
-    "ProgressBoard", "Ratio", "Timer", "Trainer", "add_to_class", "check", "compare", "count_transfers", "cpu", "doctor",
-    "draw_results", "draw_roofline", "ensure_gpus", "errors", "expected_step", "explain", "gpu", "hardware", "load_images",
-    "num_gpus", "results", "roofline", "simulate_gpus", "simulated", "synchronize", "time_it", "timeline", "to",
-    "try_all_gpus", "try_gpu",
+    "Benchmark", "CLASSES", "Classifier", "DataModule", "HyperParameters", "MACHINES", "MappedImages", "Measurement",
+    "Module", "Probe", "ProgressBoard", "Ratio", "Stream", "Timer", "Trainer", "add_to_class", "check", "compare",
+    "count_transfers", "cpu", "doctor", "draw_results", "draw_roofline", "ensure_gpus", "errors", "expected_step",
+    "explain", "gpu", "hardware", "load_images", "num_gpus", "results", "roofline", "simulate_gpus", "simulated",
+    "synchronize", "time_it", "timeline", "to", "try_all_gpus", "try_gpu",
 ]
 __version__ = "0.1.0"
 

@@ -33,12 +33,24 @@ def stub_with_none(x):
     return None
 
 
-@pytest.mark.parametrize("untouched", [..., stub, stub_with_docstring, stub_with_pass, stub_with_none])
+class StubOfAClass:
+    def __init__(self, x): ...
+
+    def twice(self):
+        """Twice x."""
+
+
+class BegunClass(StubOfAClass):
+    def twice(self):
+        return 0
+
+
+@pytest.mark.parametrize("untouched", [..., stub, stub_with_docstring, stub_with_pass, stub_with_none, StubOfAClass])
 def test_an_untouched_stub_is_not_attempted(doubling, untouched):
     assert checks.verdict(doubling, untouched).startswith("Not attempted yet: test-1")
 
 
-@pytest.mark.parametrize("attempted", [lambda x: x, lambda x: 0, lambda x: print(x), None, 0, "", [], print])
+@pytest.mark.parametrize("attempted", [lambda x: x, lambda x: 0, lambda x: print(x), None, 0, "", [], print, BegunClass])
 def test_an_attempt_is_never_taken_for_a_stub(doubling, attempted):
     assert checks.verdict(doubling, attempted).startswith("Not yet: ")
 

@@ -21,8 +21,9 @@ IGNORED = {
     "04-networks-on-gpu": ["setup"],
     "05-training-loop": ["setup", "train-device", "train-time", "evaluate-figures"],
     "06-device-errors": ["setup", "absent-none", "ask-doctor"],
-    "07-when-a-gpu-helps": ["setup", "wrong-figures", "copies-figures", "sweep-draw", "sweep-bound", "price-figures", "price-rows",
-                            "tiny-figures", "roof-draw", "roof-gain", "cnn-figures", "cnn-layers"],
+    "07-when-a-gpu-helps": ["setup", "wrong-figures", "copies-figures", "sweep-draw", "sweep-bound", "price-figures",
+                            "price-rows", "tiny-figures", "roof-draw", "roof-gain", "cnn-figures", "cnn-layers"],
+    "08-data-pipeline": ["setup", "starving-figures", "holds-figures", "cost-figures"],
 }
 
 

@@ -3,9 +3,11 @@
 import contextlib
 import itertools
 import math
+import random
 import statistics
 
 import torch
+
 
 cpu, cuda = torch.device("cpu"), torch.device("cuda")
 
@@ -177,6 +179,59 @@ def _seeded_order(n, device):
 
 def _pairs(X, y, chunks):
     return ((X[rows], y[rows]) for rows in chunks)
+
+
+def _pace(load, compute, workers):
+    return max(load / workers, compute) if workers else load + compute
+
+
+def _windows(length=lambda self: len(self.series) - self.size,
+             item=lambda self, i: (self.series[i:i + self.size], self.series[i + self.size]),
+             items=lambda self, indices: (self.series[torch.tensor(indices)[:, None] + torch.arange(self.size)],
+                                          self.series[torch.tensor(indices) + self.size])):
+    def init(self, series, size):
+        self.series, self.size = series, size
+    members = {"__init__": init, "__len__": length, "__getitem__": item, "__getitems__": items}
+    return type("Windows", (), {name: member for name, member in members.items() if member})
+
+
+def _padded(samples, multiple, fill=0):
+    sequences, labels = zip(*samples)
+    lengths = torch.tensor([len(sequence) for sequence in sequences])
+    padded = torch.full((len(sequences), -(-int(lengths.max()) // multiple) * multiple), fill)
+    for row, sequence in zip(padded, sequences):
+        row[:len(sequence)] = sequence
+    return padded, torch.arange(padded.shape[1]) < lengths[:, None], torch.tensor(labels)
+
+
+def _blocks(stream, worker, workers, whole):
+    if worker is None:
+        return stream
+    items = list(stream)
+    size = len(items) // workers if whole else -(-len(items) // workers)
+    return items[worker * size:(worker + 1) * size]
+
+
+def _cut(X, size, last=1, fixed=False, at=None):
+    n, _, h, w = X.shape
+    draw = at or (lambda most, shape, device: torch.randint(most + last, shape, device=device))
+    at = [torch.arange(n, device=X.device).view(n, 1, 1) % (length - size + 1) if fixed else draw(
+        length - size, (n, 1, 1), X.device) for length in (h, w)]
+    across = torch.arange(size, device=X.device)
+    cut = X[torch.arange(n, device=X.device).view(n, 1, 1), :, at[0] + across[:, None], at[1] + across]
+    return cut.permute(0, 3, 1, 2)
+
+
+def _cut_along_a_line(X, size):
+    share = torch.rand(len(X), 1, 1, device=X.device)
+    return _cut(X, size, at=lambda most, shape, device: (share * (most + 1)).long())
+
+
+def _window(x, size, look=True):
+    top, left = (random.randint(0, length - size) for length in x.shape[1:])
+    if look:
+        x.sum().item()
+    return x[:, top:top + size, left:left + size]
 
 
 WRONG = {
@@ -445,6 +500,78 @@ WRONG = {
         "A smaller batch": lambda i, o, ridge, size: None if _batch(i, o, ridge, size) is None else 2 ** math.ceil(
             math.log2(_batch(i, o, ridge, size) + 1)),
         "a whole number": lambda i, o, ridge, size: None if _batch(i, o, ridge, size) is None else float(_batch(i, o, ridge, size)),
+    },
+    # -------------------------------------------------------------------------- 08 the data pipeline
+    "pipeline-1": {
+        "the new time over the old": lambda load, compute, workers, faster: _pace(load, compute / faster, workers) / _pace(
+            load, compute, workers),
+        "take turns": lambda load, compute, workers, faster: max(load / max(1, workers), compute) / max(
+            load / max(1, workers), compute / faster),
+        "right for one worker": lambda load, compute, workers, faster: (
+            _pace(load, compute, min(workers, 1)) / _pace(load, compute / faster, min(workers, 1))),
+        "before and after": lambda load, compute, workers, faster: (load + compute) / (load + compute / faster),
+        "that may become the loading": lambda load, compute, workers, faster: (
+            faster if workers and load / workers < compute else _pace(load, compute, workers) / _pace(load, compute / faster, workers)),
+        "return a number": lambda load, compute, workers, faster: f"{_pace(load, compute, workers):.1f}x",
+    },
+    "pipeline-2": {
+        "len() says": _windows(length=lambda self: len(self.series) - self.size + 1),
+        "should have the window": _windows(item=lambda self, i: (self.series[i:i + self.size + 1], self.series[i + self.size])),
+        "right after the window": _windows(item=lambda self, i: (self.series[i:i + self.size], self.series[i + self.size - 1])),
+        "should be a pair of tensors": _windows(item=lambda self, i: (self.series[i:i + self.size], self.series[i + self.size].item())),
+        "no __getitems__ yet": _windows(items=None),
+        "a list of samples": _windows(items=lambda self, indices: [self[i] for i in indices]),
+        "times for 4 indices": _windows(items=lambda self, indices: tuple(map(torch.stack, zip(*[self[i] for i in indices])))),
+        "window by window": _windows(items=lambda self, indices: (
+            torch.stack([self.series[i:i + self.size] for i in indices]), self.series[torch.tensor(indices) + self.size])),
+        "and returned (4, 1) and": _windows(items=lambda self, indices: (
+            self.series[torch.tensor(indices)[:, None]], self.series[torch.tensor(indices) + self.size])),
+        "are not those of these indices": _windows(items=lambda self, indices: (
+            self.series.unfold(0, self.size, 1)[:len(indices)], self.series[torch.tensor(indices) + self.size])),
+        "objects have __len__": lambda series, size: print(end=""),
+    },
+    "pipeline-3": {
+        "batch_first": lambda samples, multiple: tuple(
+            part.T if part.ndim == 2 else part for part in _padded(samples, multiple)),
+        "rounded up": lambda samples, multiple: _padded(samples, 1),
+        "Pad with zeros": lambda samples, multiple: _padded(samples, multiple, fill=-1),
+        "pad at the end": lambda samples, multiple: tuple(
+            part.flip(1) if part.ndim == 2 else part for part in _padded([(s.flip(0), y) for s, y in samples], multiple)),
+        "return three things": lambda samples, multiple: _padded(samples, multiple)[::2],
+        "all three should be tensors": lambda samples, multiple: (*_padded(samples, multiple)[:2], [y for _, y in samples]),
+        "the padded tensor is torch.float32": lambda samples, multiple: (
+            _padded(samples, multiple)[0].float(), *_padded(samples, multiple)[1:]),
+        "the mask should be of shape": lambda samples, multiple: (
+            _padded(samples, multiple)[0], torch.tensor([len(s) for s, _ in samples]), _padded(samples, multiple)[2]),
+        "the wrong way round": lambda samples, multiple: (
+            _padded(samples, multiple)[0], ~_padded(samples, multiple)[1], _padded(samples, multiple)[2]),
+        "Make it from the lengths": lambda samples, multiple: (
+            _padded(samples, multiple)[0], _padded(samples, multiple)[0] != 0, _padded(samples, multiple)[2]),
+        "the labels should be": lambda samples, multiple: (*_padded(samples, multiple)[:2], torch.tensor([float(y) for _, y in samples])),
+    },
+    "pipeline-4": {
+        "by more than one worker": lambda stream, worker, workers: stream,
+        "are lost": lambda stream, worker, workers: _blocks(stream, worker, workers, whole=True),
+        "differ by one at most": lambda stream, worker, workers: stream if not worker else iter(()),
+        "no one to share with": lambda stream, worker, workers: iter(()) if worker is None else itertools.islice(
+            stream, worker, None, workers),
+        "an endless stream": lambda stream, worker, workers: iter(list(stream)[worker or 0::workers or 1]),
+        "your answer raised": lambda stream, worker, workers: itertools.islice(stream, worker, None, workers),
+        "It should yield": lambda stream, worker, workers: print(end=""),
+    },
+    "pipeline-5": {
+        "begin in the same": lambda X, size: X[:, :, 1:size + 1, 2:size + 2],
+        "leaves its upper bound out": lambda X, size: _cut(X, size, 0),
+        "the same windows": lambda X, size: _cut(X, size, fixed=True),
+        "picture by picture": lambda X, size: torch.stack([_window(x, size, look=False) for x in X]),
+        "likelier than another": lambda X, size: _cut(X, size, at=lambda last, shape, device: torch.randint(
+            last + size, shape, device=device).clamp(max=last)),
+        "independently": lambda X, size: _cut_along_a_line(X, size),
+        "on the device of X": lambda X, size: torch.stack([_window(x, size) for x in X]),
+        "return a tensor of shape": lambda X, size: _cut(X, size).permute(0, 2, 3, 1),
+        "are not windows": lambda X, size: _cut(X, size).transpose(2, 3),
+        "cut from picture i": lambda X, size: _cut(X, size).flip(0),
+        "and so should the result": lambda X, size: _cut(X.cpu(), size),
     },
 }
 

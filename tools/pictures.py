@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 IMAGES = Path(__file__).parents[1] / "chapters" / "img"
-
 WIDTH = 480
 palette = SimpleNamespace(**runpy.run_path(IMAGES.parents[1] / "d2l_gpu" / "palette.py"))
 PAPER, INK, SOFT, MOVE = palette.PAPER, palette.INK, palette.SOFT, palette.MOVE
@@ -278,7 +277,75 @@ def timeline():
          "the GPU waits for the first batch and then works without a break.", *shapes)
 
 
+def supply():
+    shapes = [heads(INK)]
+    stages = [("storage", "reads", "7", HOST, HOST_FILL), ("CPU", "decodes, joins", "30", HOST, HOST_FILL),
+              ("bus", "copies", "60", MOVE, "#f8e4d9"), ("GPU", "trains", "50", CARD, CARD_FILL)]
+    for k, (name, does, pace, color, fill) in enumerate(stages):
+        x = 12 + 117 * k
+        shapes += [box(x, 40, 104, 64, color, fill), text(x + 52, 66, name, 17, color=color, weight="bold"), text(x + 52, 90, does, 14)]
+        if k < 3:
+            shapes.append(arrow(x + 105, 72, x + 117, 72, INK))
+    shapes.append(text(12, 26, "an example, in batches a second that each stage could do:", 15, "start", SOFT))
+    for k, (name, does, pace, color, fill) in enumerate(stages):
+        x, high = 12 + 117 * k, 2 * float(pace)
+        shapes += [f'<rect x="{x + 26}" y="{262 - high:g}" width="52" height="{high:g}" fill="{fill}" stroke="{color}" '
+                   f'stroke-width="1.5"/>', text(x + 52, 256 - high, pace, 16, color=color, weight="bold")]
+    shapes += [f'<line x1="12" y1="248" x2="468" y2="248" stroke="{MOVE}" stroke-width="2" stroke-dasharray="6 4"/>',
+               f'<line x1="12" y1="262" x2="468" y2="262" stroke="{INK}" stroke-width="1.5"/>',
+               text(240, 288, "all of them go at the pace of the slowest: 7", 16, color=MOVE, weight="bold"),
+               text(240, 312, "the disk is slow, the CPU waits, and it is the GPU that looks idle", 14, color=SOFT)]
+    save("supply.svg", 328, "Four stages, storage, CPU, bus and GPU, with the batches a second that each could do: 7, 30, 60 and 50. "
+         "A dashed line at 7 cuts through all of them: the slowest sets the pace, and the other three wait.", *shapes)
+
+
+def starved():
+    def lane(y, who, color, fill, spans):
+        parts = [text(12, y + 18, who, 15, "start", color, "bold")]
+        for start, length, label in spans:
+            parts.append(f'<rect x="{86 + start:g}" y="{y}" width="{length:g}" height="26" fill="{fill}" stroke="{color}" '
+                         f'stroke-width="1.5"/>')
+            parts.append(text(86 + start + length / 2, y + 18, label, 14))
+        return "".join(parts)
+
+    def idle(y, spans):
+        return "".join(f'<rect x="{86 + start:g}" y="{y}" width="{length:g}" height="26" fill="none" stroke="{MOVE}" '
+                       f'stroke-width="1.5" stroke-dasharray="4 3"/>' + (text(86 + start + length / 2, y + 18, "idle", 14, color=MOVE)
+                                                                         if length > 40 else "") for start, length in spans)
+
+    shapes = [text(12, 30, "One process loads and trains: taking turns", 16, "start", weight="bold"),
+              lane(42, "CPU", HOST, HOST_FILL, [(96 * k, 64, f"load {k + 1}") for k in range(4)]), idle(42, [(96 * k + 64, 32) for k in range(4)]),
+              lane(76, "GPU", CARD, CARD_FILL, [(96 * k + 64, 32, str(k + 1)) for k in range(4)]), idle(76, [(96 * k, 64) for k in range(4)]),
+              text(12, 124, "while one side works, the other waits", 14, "start", SOFT),
+              text(12, 168, "The same with a GPU twice as fast", 16, "start", weight="bold"),
+              lane(180, "CPU", HOST, HOST_FILL, [(80 * k, 64, f"load {k + 1}") for k in range(4)]), idle(180, [(80 * k + 64, 16) for k in range(4)]),
+              lane(214, "GPU", CARD, CARD_FILL, [(80 * k + 64, 16, str(k + 1)) for k in range(4)]), idle(214, [(80 * k, 64) for k in range(4)]),
+              text(12, 262, "four batches are done a little sooner, and the GPU waits as long as before", 14, "start", SOFT)]
+    save("starved.svg", 280, "Two time lines of four batches. Above, one process loads a batch, the GPU trains on it, and each is idle while the "
+         "other works. Below, the GPU is twice as fast: its idle times are as long as before, and little is won.", *shapes)
+
+
+def loader():
+    shapes = [heads(INK, MOVE), box(12, 20, 150, 216, HOST, HOST_FILL), text(87, 44, "your process", 16, color=HOST, weight="bold"),
+              box(24, 58, 126, 46, HOST, "#ffffff"), text(87, 78, "sampler", 15), text(87, 96, "[7, 2], [0, 5] ...", 14, color=SOFT),
+              box(24, 120, 126, 46, HOST, "#ffffff"), text(87, 140, "in order, pinned", 15), text(87, 158, "if you ask", 14, color=SOFT),
+              box(24, 188, 126, 38, HOST, "#ffffff"), text(87, 212, "for X, y in loader", 15),
+              arrow(87, 167, 87, 187, INK)]
+    for k in range(2):
+        y = 20 + 112 * k
+        shapes += [box(282, y, 186, 104, HOST, HOST_FILL), text(375, y + 22, f"worker {k}: a process", 15, color=HOST, weight="bold"),
+                   text(294, y + 48, "dataset[7], dataset[2]" if k == 0 else "dataset[0], dataset[5]", 15, "start"),
+                   text(294, y + 70, "each transformed", 15, "start"), text(294, y + 92, "joined: collate", 15, "start")]
+    shapes += [arrow(152, 74, 280, 62, INK), arrow(152, 88, 280, 168, INK), text(214, 56, "indices", 15),
+               arrow(280, 104, 152, 136, MOVE), arrow(280, 204, 152, 150, MOVE), text(218, 202, "batches", 15, color=MOVE),
+               text(240, 262, "indices go out, up to 2 batches a worker ahead", 15),
+               text(240, 284, "batches come back through shared memory", 15, color=MOVE)]
+    save("loader.svg", 300, "A DataLoader with two workers. Your process draws lists of indices and sends them to the worker processes. "
+         "Each worker fetches its samples, transforms them, joins them to a batch and sends it back.", *shapes)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error, roofline, timeline):
+    for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error,
+                 roofline, timeline, supply, starved, loader):
         draw()

@@ -11,6 +11,7 @@ import contextlib
 import difflib
 import dis
 import importlib
+import inspect
 import pkgutil
 import random
 import textwrap
@@ -71,9 +72,12 @@ def verdict(name, answer):
 
 
 def _untouched(answer):
-    """Whether this is still the stub: `...` as a value, or a function with nothing but `...` or `pass` in it."""
+    """Whether this is still the stub: `...` as a value, or a function with nothing but `...` or `pass` in it, or a class
+    all of whose functions are such."""
     if answer is ...:
         return True
+    if isinstance(answer, type):
+        return all(_untouched(member) for member in vars(answer).values() if inspect.isfunction(member))
     code = getattr(answer, "__code__", None)
     if code is None:
         return False
