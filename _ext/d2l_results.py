@@ -19,6 +19,10 @@ PARTS = {
                "the embedded sample drawn with repetition."),
     "products": ("Matrix products", "One product of two square matrices, float32 unless another format is given."),
     "copies": ("Copies", "Pageable and pinned memory, both ways, and what pinning itself takes; without a GPU, copies within main memory."),
+    "operations": ("Single operations", "Additions: of one number, which is all overhead, and of many, into a tensor that is there, which "
+                   "is all memory traffic."),
+    "training steps": ("Training steps, from tiny to large", "Forward, backward and update on a batch that is on the device: a linear "
+                       "regression with three parameters, and the CNN of chapter 05, wider and deeper."),
     "mixed precision": ("Mixed precision", "One training step in float32 and under autocast."),
     "streams": ("Streams", "The same work on one stream and on two."),
     "cnn": ("A small CNN", "Conv2d(1, 16), ReLU, pooling, linear to 10; batches of 64."),
@@ -78,6 +82,8 @@ def label(entry):
     if s.get("dtype", "float32") != "float32":
         extra.append(s["dtype"])
     extra += [f"width {s['width']}"] if "width" in s else []
+    extra += [f"batch {s['batch']:,}"] if entry["part"] == "training steps" else []
+    extra += [f"{s['numbers']:,} numbers"] if s.get("numbers", 1) > 1 else []
     extra += [f"{s['images']:,} images"] if entry["part"] == "ladder" and s.get("images") != 60_000 else []
     return entry["name"] + (f" ({', '.join(extra)})" if extra else "")
 

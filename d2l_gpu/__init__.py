@@ -14,7 +14,7 @@ from .hardware import hardware
 from .limits import MACHINES, roofline
 from .modules import Classifier, DataModule, HyperParameters, Module, add_to_class
 from .pipeline import expected_step, timeline
-from .plots import draw_results
+from .plots import draw_results, draw_roofline
 from .progress import ProgressBoard
 from .timing import Benchmark, Measurement, Ratio, Timer, compare, synchronize, time_it
 from .training import Trainer, to
@@ -23,7 +23,7 @@ from .transfers import count_transfers
 __all__ = [
     "Benchmark", "CLASSES", "Classifier", "DataModule", "HyperParameters", "MACHINES", "Measurement", "Module",
     "ProgressBoard", "Ratio", "Timer", "Trainer", "add_to_class", "check", "compare", "count_transfers", "cpu",
-    "draw_results", "ensure_gpus", "expected_step", "gpu", "hardware", "load_images", "num_gpus", "results", "roofline",
+    "draw_results", "draw_roofline", "ensure_gpus", "expected_step", "gpu", "hardware", "load_images", "num_gpus", "results", "roofline",
     "simulate_gpus", "simulated", "synchronize", "time_it", "timeline", "to", "try_all_gpus", "try_gpu",
 ]
 __version__ = "0.1.0"

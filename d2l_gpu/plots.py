@@ -5,18 +5,21 @@ import textwrap
 
 from . import results
 from .palette import COLORS, INK, PAPER, SOFT
+from .progress import _png
 
 #: Which key of a measurement's setting is the horizontal axis of a part that is drawn as lines, and its label.
-_SWEEPS = {"products": ("size", "rows and columns of the matrices"), "copies": ("bytes", "size in bytes")}
+_SWEEPS = {"products": ("size", "rows and columns of the matrices"), "copies": ("bytes", "size in bytes"),
+           "training steps": ("batch", "examples in a batch")}
 
 
 def draw_results(part, machines=None, this=None):
-    """Draw one part of the records of several machines: "products" and "copies" as lines over the size, any other
-    part (such as "ladder") as points, one panel a machine. Times are in seconds on a logarithmic axis.
+    """Draw one part of the records of several machines: "products", "copies" and "training steps" as lines over the
+    size, any other part (such as "ladder") as points, one panel a machine. Times are in seconds on a logarithmic axis.
 
     `machines` is a list of records (by default all that come with the book, published ones last), `this` a list of
     measurements taken here (`results.entry`), drawn first as "this machine". Published figures are marked so.
-    Returns matplotlib's figure. Raises ValueError if no record has that part, ImportError without matplotlib.
+    Returns matplotlib's figure, which a notebook shows. Raises ValueError if no record has that part, ImportError
+    without matplotlib.
     """
     machines = results.read_all() if machines is None else list(machines)
     if this:
@@ -34,7 +37,12 @@ def _title(machine):
 
 def _figure(columns, width, height):
     from matplotlib.figure import Figure  # no pyplot: nothing is left open, and no backend is chosen
-    figure = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
+
+    class Picture(Figure):
+        def _repr_png_(self):  # what a notebook asks for
+            return _png(self)
+
+    figure = Picture(figsize=(width, height), facecolor=PAPER, layout="constrained")
     axes = figure.subplots(1, columns, squeeze=False)[0]
     for ax in axes:
         ax.set_facecolor(PAPER)
@@ -52,7 +60,8 @@ def _lines(part, drawn, key, label):
         for row in rows:
             if key in row["setting"]:
                 dtype = row["setting"].get("dtype", "float32")
-                name = f"{row['name']}{f', {dtype}' * (dtype != 'float32')}: {row['device']}, {title}"
+                width = f", width {row['setting']['width']}" if "width" in row["setting"] else ""
+                name = f"{row['name']}{width}{f', {dtype}' * (dtype != 'float32')}: {row['device']}, {title}"
                 lines.setdefault(name, []).append((row["setting"][key], row["median"], row["spread"]))
     figure, (ax,) = _figure(1, 9, max(4.5, 0.5 * len(lines)))
     ax.set(xscale="log", yscale="log", xlabel=label, ylabel="time (s)")
@@ -105,3 +114,30 @@ def _row(row):
     if row["part"] == "ladder" and setting.get("images", 60_000) != 60_000:
         extra.append(f"{setting['images']:,} images")
     return row["name"] + (f" ({', '.join(extra)})" if extra else "")
+
+
+def draw_roofline(roofs, points=None):
+    """Draw how many operations a second machines can do at most, by how many they do for each byte of memory traffic.
+
+    `roofs` is a dict of a machine's name and its pair (peak in FLOP/s, bandwidth in bytes/s); with "(published)" in the
+    name the roof is dashed. `points` is a dict of a machine's name and a dict {operation: (FLOP per byte, FLOP/s)} of
+    what was measured there, drawn in the color of that machine's roof; an operation's name is written once.
+    Returns matplotlib's figure, which a notebook shows. Raises ImportError without matplotlib.
+    Source: Williams, Waterman, Patterson, Roofline (2009).
+    """
+    figure, (ax,) = _figure(1, 8, 5)
+    measured = [at for of in (points or {}).values() for at in of.values()]
+    left, right = min([0.05, *(x / 2 for x, _ in measured)]), max([1000, *(x * 4 for x, _ in measured)])
+    ax.set(xscale="log", yscale="log", xlabel="arithmetic intensity (FLOP per byte)", ylabel="rate (FLOP/s)", xlim=(left, right))
+    highest = {}
+    for k, (name, (peak, bandwidth)) in enumerate(roofs.items()):
+        color, ridge = COLORS[k % len(COLORS)], peak / bandwidth
+        ax.plot([left, ridge, right], [left * bandwidth, peak, peak], color=color, ls="--" if "(published)" in name else "-")
+        ax.annotate(name, (right, peak), xytext=(-4, 5), textcoords="offset points", ha="right", color=color, fontsize=9)
+        for operation, (x, y) in (points or {}).get(name, {}).items():
+            ax.plot(x, y, "o", color=color)
+            highest[operation] = max(highest.get(operation, (x, 0)), (x, y))
+    for operation, at in highest.items():
+        ax.annotate(operation, at, xytext=(0, -6), textcoords="offset points", ha="center", va="top", fontsize=9, color=INK)
+    ax.grid(True, which="major", color=SOFT, alpha=0.2)
+    return figure

@@ -6,7 +6,6 @@ sentence) or "cut" (a sentence on what there was no time for). A part gets a `Pl
 
 import time
 import warnings
-from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -16,33 +15,8 @@ from ..devices import try_gpu
 from ..results import clean, entry
 from ..timing import compare, time_it
 from . import chapters, placement
-
-
-@dataclass
-class Plan:
-    """How much is to be measured: `seconds` for the part, `images` of a pass, the `largest` matrix."""
-
-    seconds: float = 120.0
-    images: int = 60_000
-    largest: int = 8192
-
-    def __post_init__(self):
-        self.end = time.monotonic() + self.seconds
-
-    def left(self):
-        """The seconds that are left."""
-        return self.end - time.monotonic()
-
-
-def report(part, measurement, device, **setting):
-    """The report of a `Measurement`."""
-    return {"entry": entry(part, measurement.name, device, measurement.seconds, **setting)}
-
-
-def devices():
-    """The GPU, if there is one, and the CPU."""
-    gpu = try_gpu()
-    return [gpu, torch.device("cpu")] if gpu.type != "cpu" else [gpu]
+from .operations import operations, training_steps
+from .reports import Plan, devices, report
 
 
 def products(plan):
@@ -218,5 +192,6 @@ def streams(plan):
 
 #: The parts in the order in which they are run, the most telling first, with the share of the time each may take.
 PARTS = {"products": (products, 0.16), "ladder": (ladder, 0.40), "copies": (copies, 0.06),
+         "operations": (operations, 0.03), "training steps": (training_steps, 0.06),
          "mixed precision": (mixed_precision, 0.06), "streams": (streams, 0.04),
          "placement": (placement.part, 0.10), "chapters": (chapters.part, 1.0)}
