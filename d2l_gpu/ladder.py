@@ -14,75 +14,16 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from .data import load_images
+from .datasets import BatchedPictures, BatchedTensors, Pictures, as_it_is, normalized
 from .hardware import _cores
+from .loading import DeviceLoader
 from .timing import synchronize
 
 BATCH = 64
-MEAN, STD = 0.1307, 0.3081  # of MNIST: the pair usually taken, and that of the experiment
 STEPS_PER_GRAPH = 16
-
-
-class Pictures(Dataset):
-    """Images made into PIL pictures one at a time, as torchvision's MNIST does, and then transformed.
-
-    `images`: uint8 of shape (N, 1, 28, 28); `labels`: int64 of shape (N,). An item is a float32 tensor of shape
-    (1, 28, 28) and an int. Raises ImportError where torchvision is missing.
-    """
-
-    def __init__(self, images, labels):
-        from torchvision import transforms
-        self.images, self.labels = images, labels
-        self.transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((MEAN,), (STD,))])
-
-    def __len__(self):
-        return len(self.labels)
-
-    def __getitem__(self, i):
-        from PIL import Image
-        return self.transform(Image.fromarray(self.images[i, 0].numpy())), int(self.labels[i])
-
-
-class BatchedPictures(Pictures):
-    """The same pictures, but a whole batch is fetched, stacked and normalized in one go.
-
-    `__getitems__` returns one pair of tensors, so the loader needs `collate_fn=as_it_is`.
-    """
-
-    def __getitems__(self, indices):
-        import numpy as np
-        from PIL import Image
-        pictures = [np.asarray(Image.fromarray(self.images[i, 0].numpy())) for i in indices]
-        X = torch.from_numpy(np.stack(pictures)).unsqueeze(1).float().div_(255).sub_(MEAN).div_(STD)
-        return X, self.labels[indices]
-
-
-class BatchedTensors(TensorDataset):
-    """A TensorDataset that fetches a whole batch at a time; the loader needs `collate_fn=as_it_is`."""
-
-    def __getitems__(self, indices):
-        return tuple(tensor[indices] for tensor in self.tensors)
-
-
-def as_it_is(batch):
-    """A collate_fn for data sets whose `__getitems__` returns a batch that is already one."""
-    return batch
-
-
-class ResidentBatches:
-    """Batches of tensors that lie on one device, in a new order each pass; nothing is copied from the host."""
-
-    def __init__(self, X, y, batch=BATCH):
-        self.X, self.y, self.batch = X, y, batch
-
-    def __len__(self):
-        return -(-len(self.y) // self.batch)
-
-    def __iter__(self):
-        for indices in torch.randperm(len(self.y), device=self.y.device).split(self.batch):
-            yield self.X[indices], self.y[indices]
 
 
 def sixty_thousand(count=60_000):
@@ -90,11 +31,6 @@ def sixty_thousand(count=60_000):
     images, labels = load_images("sample")
     times = -(-count // len(labels))
     return images.repeat(times, 1, 1, 1)[:count], labels.repeat(times)[:count]
-
-
-def normalized(images):
-    """Images of bytes as float32 with the mean and deviation that the pictures' transforms give them."""
-    return images.float().div_(255).sub_(MEAN).div_(STD)
 
 
 def mlp(device):
@@ -129,7 +65,7 @@ class Rung:
         """An iterable of (X, y) for one pass after another."""
         images, labels = sixty_thousand(self.images)
         if self.source == "device":
-            return ResidentBatches(normalized(images.to(self.device)), labels.to(self.device))
+            return DeviceLoader((normalized(images.to(self.device)), labels), BATCH, shuffle=True, device=self.device)
         data = {"pictures": Pictures, "batched pictures": BatchedPictures, "tensors": TensorDataset,
                 "batched tensors": BatchedTensors}[self.source]
         if "tensors" in self.source:
@@ -185,9 +121,11 @@ class Rung:
         chosen = torch.zeros(self.graph, BATCH, dtype=torch.long, device=self.device)
         total = torch.zeros((), device=self.device)
 
+        X, y = data.tensors
+
         def step(indices):
             optimizer.zero_grad(set_to_none=True)
-            value = loss(net(data.X[indices]), data.y[indices])
+            value = loss(net(X[indices]), y[indices])
             value.backward()
             optimizer.step()
             total.add_(value.detach())
@@ -205,7 +143,7 @@ class Rung:
 
         def run(steps):
             per_graph = self.graph * BATCH
-            order = torch.randperm(len(data.y), device=self.device)
+            order = torch.randperm(len(y), device=self.device)
             groups = order[:len(order) // per_graph * per_graph].view(-1, self.graph, BATCH)
             for group in groups[:None if steps is None else max(1, steps // self.graph)]:
                 chosen.copy_(group)
