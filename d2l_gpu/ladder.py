@@ -2,7 +2,8 @@
 
     rungs = ladder(d2l.try_gpu())
     for rung in rungs:
-        with rung.open() as train: print(rung.name, train())     # seconds of one pass over 60,000 images
+        with rung.open() as train:
+            seconds, loss = train()     # of one pass over 60,000 images
 
 The model (784-128-64-10), Adam with rate 1e-3 and the batch of 64 are those of the experiment that chapter 09 takes
 over. Only time is measured: the 60,000 images are the embedded sample drawn with repetition.
@@ -78,7 +79,7 @@ class Rung:
 
     @contextlib.contextmanager
     def open(self):
-        """A function that trains for one pass (or for so many steps, if given a number) and returns the seconds."""
+        """A function that trains for one pass, or for so many steps, and returns the seconds and the mean loss."""
         batches, net = self.batches(), mlp(self.device)
         loss = nn.CrossEntropyLoss()
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=self.fused or None, capturable=bool(self.graph))
@@ -87,9 +88,9 @@ class Rung:
         def timed(steps=None):
             synchronize([self.device])
             start = time.perf_counter()
-            run(steps)
+            mean = run(steps)
             synchronize([self.device])
-            return time.perf_counter() - start
+            return time.perf_counter() - start, mean
         try:
             yield timed
         finally:
@@ -99,7 +100,7 @@ class Rung:
 
     def _loop(self, batches, net, loss, optimizer):
         def run(steps):
-            total = 0.0
+            total, count = 0.0, 0
             for k, (X, y) in enumerate(batches):
                 if k == steps:
                     break
@@ -108,8 +109,9 @@ class Rung:
                 value = loss(net(X), y)
                 value.backward()
                 optimizer.step()
-                total += value.item() if self.fetch_loss else value.detach()
-            return float(total)
+                total += (value.item() if self.fetch_loss else value.detach()) * len(y)
+                count += len(y)
+            return float(total) / count
         return run
 
     def _replay(self, data, net, loss, optimizer):
@@ -120,7 +122,6 @@ class Rung:
         """
         chosen = torch.zeros(self.graph, BATCH, dtype=torch.long, device=self.device)
         total = torch.zeros((), device=self.device)
-
         X, y = data.tensors
 
         def step(indices):
@@ -145,10 +146,12 @@ class Rung:
             per_graph = self.graph * BATCH
             order = torch.randperm(len(y), device=self.device)
             groups = order[:len(order) // per_graph * per_graph].view(-1, self.graph, BATCH)
-            for group in groups[:None if steps is None else max(1, steps // self.graph)]:
+            groups = groups[:None if steps is None else max(1, steps // self.graph)]
+            total.zero_()
+            for group in groups:
                 chosen.copy_(group)
                 graph.replay()
-            return total.item()
+            return total.item() / (len(groups) * self.graph)
         return run
 
 

@@ -220,6 +220,13 @@ def test_training_lowers_the_loss():
     assert [run(None) for _ in range(4)][-1] < first
 
 
+def test_a_pass_gives_its_seconds_and_the_mean_loss_over_the_images():
+    with ladder.ladder("cpu", images=100)[0].open() as train:  # a batch of 64 and one of 36
+        seconds, loss = train()
+        assert seconds > 0 and 2.1 < loss < 2.6
+        assert train(1)[1] < 2.6
+
+
 def test_the_classes_reach_workers_that_are_not_forked():
     data = datasets.Pictures(*ladder.sixty_thousand(64))
     X, y = next(iter(DataLoader(data, 32, num_workers=1, multiprocessing_context="spawn")))

@@ -163,7 +163,7 @@ def words(figure):
 @pytest.mark.parametrize("part", ["ladder", "products"])
 def test_a_drawing_names_machines_and_units_and_marks_what_is_published(machines, part):
     text = words(d2l.draw_results(part, machines))
-    assert "time (s)" in text
+    assert "time (s)" in text or "images (s)" in text
     for machine in machines:
         assert machine["machine"] in text
     assert text.count("(published)") == sum(1 for machine in machines if machine["published"])
@@ -172,6 +172,13 @@ def test_a_drawing_names_machines_and_units_and_marks_what_is_published(machines
 def test_a_ladder_is_labeled_with_times_and_workers():
     text = words(d2l.draw_results("ladder", [make()]))
     assert "pictures" in text and "4.20 s" in text and "2.10 s, 2 workers" in text
+
+
+def test_a_pass_over_fewer_images_is_drawn_as_one_over_60_000_and_says_so():
+    text = words(d2l.draw_results("ladder", [make()], this=[results.entry("ladder", "pictures", "cpu", [0.25, 0.35], images=5000)]))
+    assert "this machine, from 5,000 images" in text and "3.60 s" in text and "a pass over 60,000 images (s)" in text
+    text = words(d2l.draw_results("ladder", [], this=[results.entry("ladder", "graph", "cpu", [1.0], images=59_968)]))
+    assert "from" not in text and "1.00 s" in text
 
 
 def test_this_machines_measurements_are_drawn_first():
