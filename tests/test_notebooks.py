@@ -20,6 +20,8 @@ IGNORED = {
     "03-copying": ["setup", "cost-time", "pinned-time"],
     "04-networks-on-gpu": ["setup"],
     "05-training-loop": ["setup", "train-device", "train-time", "evaluate-figures"],
+    "09-dataloader": ["setup", "cause-report", "chart-cell", "chart-table", "pinning-time", "choose-report", "vary-batch-figures",
+                      "vary-storage-figures", "memory-shm", "again-report"],
 }
 
 
