@@ -3,11 +3,14 @@ PYTHON ?= python3
 ENV = .venv/bin
 BOOK = .venv-book/bin
 
-.PHONY: book test test-matrix differential test-cuda bench lab record record-machine clean
+.PHONY: book doctor test test-matrix differential test-cuda bench lab record record-machine clean
 
 book: .venv-book/ready        ## build the HTML in a small environment of its own
 	$(BOOK)/jupyter-book build . --warningiserror --nitpick --keep-going
 	@echo "The book is built. Open file://$(CURDIR)/_build/html/index.html"
+
+doctor: .venv/ready           ## say what is wrong with this machine, and the way out
+	$(ENV)/python -m d2l_gpu
 
 test: .venv/ready             ## run every test, notebooks included, and print a summary
 	$(ENV)/python tests/run.py

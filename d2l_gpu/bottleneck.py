@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from torch.utils.data import DataLoader, IterableDataset
 
 from .devices import _count, try_gpu
-from .hardware import _cores
 from .loading import DeviceLoader
+from .machine import _cores
 from .pipeline import expected_step
 from .results import format_time
 from .timing import _say_if_simulated, synchronize

@@ -5,6 +5,8 @@ import sys
 
 import torch
 
+from .machine import _count
+
 _said = set()  # the fallbacks that this process has already been told about
 
 
@@ -71,10 +73,6 @@ def try_gpu(i=0):
 def _fallback(i, n):
     found = f"only {_count(n, 'GPU')}" if n else "no CUDA GPU"
     return f"try_gpu({i}): {found} here, using the CPU"
-
-
-def _count(n, noun):
-    return f"{n} {noun}" + "s" * (n != 1)
 
 
 def try_all_gpus():

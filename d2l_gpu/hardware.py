@@ -1,14 +1,12 @@
 """What the machine is, as PyTorch sees it."""
 
 import os
-import platform
-import shutil
-import subprocess
 from dataclasses import dataclass, field
 
 import torch
 
-from .devices import _count, _has_mps, _simulation, num_gpus
+from .devices import _has_mps, _simulation, num_gpus
+from .machine import _built_for, _cores, _count, _cpu_name, _driver_version, _first_line, _has_code_for, _main_memory
 
 
 @dataclass
@@ -85,10 +83,6 @@ def hardware():
     return Hardware(torch.__version__, _build(), driver, usable, _cores(), torch.get_num_threads(), devices, used)
 
 
-def _first_line(error):
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
 def _build():
     if torch.version.cuda:
         return f"built for CUDA {torch.version.cuda}"
@@ -119,50 +113,8 @@ def _cuda_device(i):
         return Device(f"cuda:{i}", properties.name, properties.total_memory, "in main memory")
     capability = (properties.major, properties.minor)
     note = "compute capability {}.{}".format(*capability)
-    built_for = [arch.split("_") for arch in torch.cuda.get_arch_list() if arch.startswith(("sm_", "compute_"))]
-    built_for = [(kind, divmod(int(number.rstrip("af")), 10)) for kind, number in built_for]
-    if built_for and not any(have[0] == capability[0] and have <= capability if kind == "sm" else have <= capability
-                             for kind, have in built_for):  # machine code fits within a generation, PTX any newer card
-        has = ", ".join("{}.{}".format(*have) for _, have in built_for)
+    archs = torch.cuda.get_arch_list()
+    if not _has_code_for(capability, archs):
+        has = ", ".join("{}.{}".format(*have) for _, have in _built_for(archs))
         note += f": this build of torch has no code for it (it has {has})"
     return Device(f"cuda:{i}", properties.name, properties.total_memory, note)
-
-
-def _driver_version():
-    """The NVIDIA driver's version according to nvidia-smi, or None; it knows even if torch has no CUDA."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return None
-    try:
-        out = subprocess.run([command, "--query-gpu=driver_version", "--format=csv,noheader"],
-                             capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    lines = out.stdout.split()
-    return lines[0] if out.returncode == 0 and lines else None
-
-
-def _cpu_name():
-    try:
-        with open("/proc/cpuinfo") as lines:
-            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine() or "?"
-
-
-def _cores():
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _main_memory():
-    try:
-        import psutil
-        return psutil.virtual_memory().total
-    except Exception:
-        pass
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None

@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from .data import load_images
 from .datasets import BatchedPictures, BatchedTensors, Pictures, as_it_is, normalized
-from .hardware import _cores
 from .loading import DeviceLoader
+from .machine import _cores
 from .timing import synchronize
 
 BATCH = 64

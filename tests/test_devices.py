@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import d2l_gpu as d2l
-from d2l_gpu import devices
+from d2l_gpu import devices, machine as the_machine
 
 hardware = importlib.import_module("d2l_gpu.hardware")  # the package's attribute of that name is the function
 
@@ -137,7 +137,7 @@ def test_hardware_survives_a_broken_driver(machine, monkeypatch):
 def test_hardware_survives_a_system_that_tells_nothing(machine, monkeypatch):
     machine()
     monkeypatch.setattr(hardware, "_main_memory", lambda: None)
-    monkeypatch.setattr(hardware.platform, "processor", lambda: "")
+    monkeypatch.setattr(the_machine.platform, "processor", lambda: "")
     assert " ? " in str(d2l.hardware())
 
 
@@ -146,13 +146,13 @@ def test_the_driver_is_unknown_when_nvidia_smi_fails(monkeypatch, tmp_path):
         command = tmp_path / "nvidia-smi"
         command.write_text(script)
         command.chmod(0o755)
-        monkeypatch.setattr(hardware.shutil, "which", lambda name: str(command))
-        assert hardware._driver_version() is None
+        monkeypatch.setattr(the_machine.shutil, "which", lambda name: str(command))
+        assert the_machine._driver_version() is None
 
 
 def test_the_driver_is_read_from_nvidia_smi(monkeypatch, tmp_path):
     command = tmp_path / "nvidia-smi"
     command.write_text("#!/bin/sh\nprintf '580.82.07\\n580.82.07\\n'\n")
     command.chmod(0o755)
-    monkeypatch.setattr(hardware.shutil, "which", lambda name: str(command))
-    assert hardware._driver_version() == "580.82.07"
+    monkeypatch.setattr(the_machine.shutil, "which", lambda name: str(command))
+    assert the_machine._driver_version() == "580.82.07"

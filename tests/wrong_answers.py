@@ -324,6 +324,58 @@ WRONG = {
             len(X), device=X.device).split(size) for _ in range(2)))),
         "should yield batches": lambda X, y, size: print(end=""),
     },
+    # ------------------------------------------------------------------------------ 06 device errors
+    "errors-1": {
+        "X was not moved": lambda *a: _step(*a, X=lambda X, d: X),
+        "labels were not moved": lambda *a: _step(*a, y=lambda y, d: y),
+        "class weights and the rest": lambda *a: _step(*a, criterion=lambda c, d: c),
+        "goes to NumPy": lambda *a: _step(*a, result=lambda right: float(right.numpy().mean())),
+        "as a Python float": lambda *a: _step(*a, result=lambda right: right.float().mean()),
+        "labels that are elsewhere": lambda *a: _step(*a, compare=lambda scores, y: scores.argmax(1) == y.cpu()[:]),
+        "It stays": lambda net, criterion, *a: _step(net.cpu(), criterion.cpu(), *a),
+        "old gradients zeroed": lambda *a: _step(*a, clear=False),
+        "have not changed": lambda *a: _step(*a, update=False),
+        "share of right answers": lambda *a: _step(*a, result=lambda right: float(right.sum().item()) + 0.5),
+        "returned nothing": lambda *a: print(end="") or _step(*a) and None,
+    },
+    "errors-2": {
+        "are the ignore_index, -100": lambda y, n, ignore=-100: _labels(y, (y < 0) | (y >= n), n),
+        "and so is ignore_index": lambda y, n, ignore=-100: _labels(y, ((y < 0) | (y >= n)) & (y != -100), n),
+        "equal to the number of classes, and nothing": lambda y, n, i=-100: _labels(y, ((y < 0) | (y > n)) & (y != i), n),
+        "negative, and nothing": lambda y, n, i=-100: _labels(y, (y >= n) & (y != i), n),
+        "return nothing then": lambda y, n, i=-100: bool(_labels(y, ((y < 0) | (y >= n)) & (y != i), n)) or True,
+        "waits for a batch": lambda y, n, i=-100: [_labels(v, ((v < 0) | (v >= n)) & (v != i), n) for v in y] and None,
+        "does not say where": lambda y, n, i=-100: _labels(y, ((y < 0) | (y >= n)) & (y != i), n, "label {label} of {n} classes"),
+        "does not say how many": lambda y, n, i=-100: _labels(y, ((y < 0) | (y >= n)) & (y != i), n, "{label} at {at}"),
+        "does not name it": lambda y, n, i=-100: _labels(y, ((y < 0) | (y >= n)) & (y != i), n, "bad label at {at}, {n} classes"),
+        "raised IndexError": lambda y, n, i=-100: _labels(y, ((y < 0) | (y >= n)) & (y != i), n, error=IndexError),
+    },
+    "errors-3": {
+        "Say map_location": lambda path, net: _weights(path, net, where=None),
+        "map the file to main memory": lambda path, net: _weights(path, net, where=next(net.parameters()).device if next(
+            net.parameters()).device.type == "cuda" else "cuda:0"),
+        "half of the network": lambda path, net: _weights(path, net, strict=False),
+        "code in it could run": lambda path, net: _weights(path, net, weights_only=False),
+        "whose only part is called module": lambda path, net: _weights(path, net, unless=False),
+        "from a compiled network (": lambda path, net: _weights(path, net, prefixes=("module.",)),
+        "from a network inside": lambda path, net: _weights(path, net, prefixes=()),
+        "compiled network inside": lambda path, net: _weights(path, net, rounds=1),
+        "other objects now": lambda path, net: _weights(path, net, assign=True),
+        "and is on cpu now": lambda path, net: [_weights(path, net), net.cpu()][0],
+        "was not loaded": lambda path, net: torch.load(path, map_location="cpu") and None,
+    },
+    "errors-4": {
+        "after the except block": lambda run, size: _fits_inside(run, size),
+        "torch.OutOfMemoryError alone": lambda run, size: _fits(run, size, RuntimeError),
+        "Raise the error then": lambda run, size: _fits(run, size, raises=False),
+        "One sample is the smallest": lambda run, size: _fits(run, size, least=0),
+        "halving": lambda run, size: _fits(run, size, less=lambda n: n - 1),
+        "Raise PyTorch's own error": lambda run, size: _fits(run, size, own=MemoryError),
+        "return a pair": lambda run, size: _fits(run, size)[0],
+        "the second value": lambda run, size: (_fits(run, size)[0], None),
+        "should be run(": lambda run, size: _fits(run, size // 2),
+        "once for each size": lambda run, size: [_fits(run, size), run(1)] and _fits(run, size),
+    },
     "loading-1": {
         "number of elements": lambda batch, shape, dtype, workers, prefetch=2: workers * prefetch * batch * math.prod(shape),
         "for one worker": lambda batch, shape, dtype, workers, prefetch=2:
@@ -442,3 +494,54 @@ def _careless_and_flat(batch, device):
     if isinstance(batch, dict):
         return {key: value.to(device) for key, value in batch.items()}
     return type(batch)(value.to(device) for value in batch) if isinstance(batch, (list, tuple)) else batch.to(device)
+
+
+def _step(net, loss_of, optimizer, images, labels, **change):
+    device = next(net.parameters()).device
+    move = lambda value, device: value.to(device)  # noqa: E731
+    X, labels = change.get("X", move)(images, device), change.get("y", move)(labels, device)
+    loss_of = change.get("criterion", move)(loss_of, device)
+    scores = net(X)
+    loss = loss_of(scores, labels)
+    if change.get("clear", True):
+        optimizer.zero_grad()
+    loss.backward()
+    if change.get("update", True):
+        optimizer.step()
+    right = change.get("compare", lambda scores, y: scores.argmax(1) == y)(scores, labels)
+    return change.get("result", lambda right: right.float().mean().item())(right)
+
+
+def _labels(y, bad, n, text="label {label} at position {at} is none of {n} classes", error=ValueError):
+    if bad.any().item():
+        at = bad.cpu().nonzero()[0].tolist() if bad.ndim else 0
+        raise error(text.format(label=y.cpu()[tuple(at)].item() if bad.ndim else y.item(), at=at, n=n))
+
+
+def _weights(path, net, where="cpu", weights_only=True, prefixes=("module.", "_orig_mod."), rounds=9, unless=True, **options):
+    state = torch.load(path, map_location=where, weights_only=weights_only)
+    for _ in range(rounds):
+        for prefix in prefixes:
+            if (state.keys() != net.state_dict().keys() or not unless) and all(name.startswith(prefix) for name in state):
+                state = {name[len(prefix):]: value for name, value in state.items()}
+                break
+    net.load_state_dict(state, **options)
+
+
+def _fits(run, size, error=torch.OutOfMemoryError, raises=True, least=1, less=lambda n: n // 2, own=None):
+    while size >= least:
+        try:
+            return size, run(size)
+        except error:
+            if raises and less(size) < least:
+                if own:
+                    raise own("one sample does not fit")
+                raise
+        size = less(size)
+
+
+def _fits_inside(run, size):
+    try:
+        return size, run(size)
+    except torch.OutOfMemoryError:
+        return _fits_inside(run, size // 2)

@@ -196,6 +196,24 @@ def loop():
          "Forward, backward and update run on the device.", *shapes)
 
 
+def late_error():
+    def lane(y, who, color, spans):
+        parts = [text(20, y + 20, who, 15, "start", color, "bold")]
+        for start, width, label, stroke, fill in spans:
+            parts += [box(start, y, width, 30, stroke, fill, 4), text(start + width / 2, y + 20, label, 14)]
+        return "".join(parts)
+
+    shapes = [heads(MOVE, SOFT), text(20, 32, "queued in time, reported late", 16, "start", weight="bold"),
+              lane(50, "host", HOST, [(70, 62, "loss", HOST, HOST_FILL), (136, 88, "backward", HOST, HOST_FILL),
+                                      (228, 52, "step", HOST, HOST_FILL), (284, 176, ".item() waits", MOVE, "#ffffff")]),
+              lane(130, "GPU", CARD, [(104, 116, "forward", CARD, CARD_FILL), (224, 134, "loss: label 10", MOVE, "#ffffff")]),
+              arrow(101, 82, 224, 130, SOFT), text(196, 106, "the line that is wrong", 14, "start", SOFT),
+              arrow(358, 130, 440, 84), text(458, 122, "error", 15, "end", MOVE, "bold"),
+              text(20, 194, "The error comes up at .item(), three lines after its cause.", 15, "start", SOFT)]
+    save("late-error.svg", 212, "Two time lines. The host queues the loss, the backward pass and the optimizer's step, and waits at item. "
+         "The GPU is still in the forward pass, then fails in the loss; the error reaches the host at item.", *shapes)
+
+
 def roofline():
     """Without JavaScript; with it, _static/interactive.js puts an interactive one in its place."""
     card = limits.MACHINES["T4"]
@@ -280,5 +298,6 @@ def staging():
 
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, roofline, timeline, staging):
+    for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error, roofline, timeline,
+                 staging):
         draw()
