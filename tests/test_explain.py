@@ -69,8 +69,6 @@ def headings(path):
     return {line.lstrip("#").strip().replace("`", "") for line in text.split("\n") if re.match(r"#{1,3} ", line)}
 
 
-#: A chapter that other entries may name before it is there. Once it is, its headings count.
-COMING = "06-device-errors"
 #: Entries whose chapters (mixed precision, graphs, several GPUs) are not there yet.
 NO_CHAPTER = {"unscale-fp16", "scaler-order", "old-amp", "tf32-mixed", "clip-before-unscale", "graph-output",
               "unused-parameters", "no-process-group", "same-shuffle"}
@@ -82,10 +80,7 @@ def test_the_chapter_and_the_heading_exist(root, entry):
         assert entry.name in NO_CHAPTER
         return
     chapter, heading = entry.section.split("#")
-    path = root / "chapters" / f"{chapter}.ipynb"
-    if chapter == COMING and not path.exists():
-        pytest.skip(f"{COMING} is not there yet")
-    assert heading in headings(path)
+    assert heading in headings(root / "chapters" / f"{chapter}.ipynb")
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
