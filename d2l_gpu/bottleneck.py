@@ -5,6 +5,7 @@ import itertools
 import multiprocessing
 import textwrap
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torch.utils.data import DataLoader, IterableDataset
@@ -18,6 +19,7 @@ from .timing import _say_if_simulated, synchronize
 from .training import to
 
 _MOST = 1000  # batches that one measurement takes
+_WORTH_IT = 1.1  # gain by workers from which they are advised: less may be noise
 
 
 @dataclass
@@ -72,9 +74,15 @@ def find_bottleneck(loader, step, device=None, *, seconds=10.0, workers=None, cl
     there is time. `seconds` is the time for everything; a batch that takes longer is not cut short.
 
     All workers that it started are stopped when it returns or raises, also by an interrupt, and so are workers that
-    the loader kept. Returns a `Bottleneck`. Raises ValueError if the loader gives fewer than two batches. `clock`
-    returns seconds; a test can put its own there.
+    the loader kept. Returns a `Bottleneck`. Raises ValueError if the loader gives fewer than two batches, TypeError
+    for a generator, which can be iterated only once, and for a step that is no function. `clock` returns seconds; a
+    test can put its own there.
     """
+    if not callable(step):
+        raise TypeError(f"step should be a function of one batch that makes a training step, not {type(step).__name__}")
+    if isinstance(loader, Iterator) or not hasattr(loader, "__iter__"):
+        raise TypeError(f"the loader is iterated several times, and {type(loader).__name__} cannot be: give a DataLoader, a "
+                        "list of batches, or an object whose __iter__ starts anew each time")
     _say_if_simulated()
     device = try_gpu() if device is None else device
     workers_now, end, last = getattr(loader, "num_workers", 0), clock() + seconds, {}
@@ -200,15 +208,16 @@ def _advice(found, loader):
                 "(pin_memory=True with workers, non_blocking=True), or keep the data on the device (DeviceLoader)."]
     if isinstance(loader, DeviceLoader):
         return ["The batches are picked and transformed on the device already: larger ones, or a cheaper transform."]
-    said = []
-    if found.best_workers is not None and found.best_workers != found.workers:
+    said, gain = [], 1.0
+    if found.best_workers is not None:
         gain = found.measured.get(found.workers, found.together) / found.measured[found.best_workers]
+    if gain >= _WORTH_IT:
         said.append(f"num_workers={found.best_workers} made the loop {gain:.1f} times as fast as "
                     f"num_workers={found.workers}.")
-    elif found.best_workers == 0:
+    elif found.best_workers is not None and not found.workers:
         said.append("Workers do not help here: handing over a batch costs more than they save, or the cores are busy.")
     elif found.best_workers is not None:
-        said.append("No other number of workers was faster.")
+        said.append("No other number of workers was clearly faster.")
     said.append("Make loading cheaper: fetch a batch at a time (__getitems__), decode and resize once and store the result, "
                 "keep small data as a tensor or on the device (DeviceLoader).")
     if found.workers and not getattr(loader, "persistent_workers", False) and found.first > 10 * found.load:

@@ -28,7 +28,7 @@ class DeviceLoader:
     Raises torch.OutOfMemoryError, with the bytes asked for and those that are free, before anything is copied, if
     the data do not fit; `free` is a function of the device that tells the free bytes, or None if it cannot.
     Raises ValueError for a batch size below 1, data without examples, tensors of different length and items of
-    different shapes, and TypeError for items that hold anything but numbers and tensors.
+    different shapes, and TypeError for items that hold anything but numbers and tensors, and for a dict or arrays.
 
     Source: the loader of Keller Jordan's airbench, https://github.com/KellerJordan/cifar10-airbench, and
     torch.utils.data.DataLoader for the arguments.
@@ -88,7 +88,11 @@ def _placed(data, device, free):
     if isinstance(data, TensorDataset):
         data = data.tensors
     tensors = (data,) if isinstance(data, torch.Tensor) else data
-    if not (isinstance(tensors, (tuple, list)) and tensors and all(isinstance(t, torch.Tensor) for t in tensors)):
+    columns = isinstance(tensors, (tuple, list)) and any(hasattr(t, "__array__") for t in tensors)  # tensors have it too
+    if isinstance(data, dict) or columns and not all(isinstance(t, torch.Tensor) for t in tensors):
+        raise TypeError(f"a {type(data).__name__} of {len(data)} that are not all tensors: give a tuple of tensors with one row "
+                        "an example, such as (images, labels); torch.as_tensor makes one of an array or a list")
+    if not columns:
         return _fetched(data, device, free)
     lengths = [len(t) if t.dim() else 0 for t in tensors]
     if len(set(lengths)) > 1:

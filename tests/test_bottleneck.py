@@ -133,6 +133,13 @@ def test_when_workers_make_it_slower_it_says_so(monkeypatch):
     assert found.best_workers == 0 and "Workers do not help here" in found.advice[0]
 
 
+def test_a_gain_that_may_be_noise_is_not_advised(monkeypatch):
+    clock, loader, train = planted(0.25, 0.3, 0.0)
+    fake_workers(monkeypatch, clock, {0: 1.0, 1: 0.95})
+    found = d2l.find_bottleneck(loader, train, "cpu", clock=clock, workers=[0, 1], seconds=10_000)
+    assert found.best_workers == 1 and "Workers do not help here" in found.advice[0]
+
+
 def test_the_search_ends_with_the_time(monkeypatch):
     clock, loader, train = planted(0.25, 0.3, 0.0)
     tried = fake_workers(monkeypatch, clock, {0: 1.0, 1: 1.0, 2: 1.0, 4: 1.0})
@@ -154,6 +161,21 @@ def test_no_workers_are_tried_where_they_cannot_share_the_work():
     for loader in (d2l.DeviceLoader(torch.arange(64), 4, device="cpu"), [torch.ones(2)] * 5, DataLoader(Stream(), 4)):
         found = d2l.find_bottleneck(loader, lambda batch: None, "cpu", seconds=0.1)
         assert found.expected == found.measured == {} and found.best_workers is None
+
+
+@pytest.mark.parametrize("loader, step, words", [
+    ((torch.ones(2) for _ in range(9)), print, "several times, and generator cannot be: give a DataLoader"),
+    (TensorDataset(torch.ones(9)), print, "TensorDataset cannot be"),
+    ([torch.ones(2)] * 9, None, "a function of one batch .*not NoneType"),
+], ids=range(3))
+def test_what_cannot_be_timed_is_refused_with_the_way_out(loader, step, words):
+    with pytest.raises(TypeError, match=words):
+        d2l.find_bottleneck(loader, step, "cpu")
+
+
+def test_batches_may_be_dicts():
+    batches = [{"x": torch.ones(2), "name": "a"}] * 9
+    assert d2l.find_bottleneck(batches, lambda batch: batch["x"].sum(), "cpu", seconds=0.1).step > 0
 
 
 def test_one_batch_is_too_few():

@@ -155,7 +155,10 @@ class Endless(IterableDataset):
     ((X, y[:5]), ValueError, "20 and 5 rows"),
     (X[:0], ValueError, "no example"),
     (torch.tensor(1.0), ValueError, "no example"),
-], ids=range(7))
+    ({"images": X, "labels": y}, TypeError, "a dict .*tuple of tensors"),
+    ((X.numpy(), y.numpy()), TypeError, "a tuple .*as_tensor"),
+    ((X, y.tolist()), TypeError, "a tuple .*as_tensor"),
+], ids=range(10))
 def test_what_it_cannot_take_is_named(data, error, words):
     with pytest.raises(error, match=words):
         loader(data)

@@ -396,6 +396,7 @@ WRONG = {
         "same order": lambda X, y, size: _whole(X, y, _seeded_order(len(X), X.device).split(size)),
         "the sizes were": lambda X, y, size: _whole(X, y, BatchSampler(RandomSampler(y), size, True)),
         "DataLoader, not": lambda X, y, size: _pairs(X, y, torch.randperm(len(X)).split(size)),
+        "batch_size=None too": lambda X, y, size: DataLoader(TensorDataset(X, y), sampler=BatchSampler(RandomSampler(y), size, False)),
         "stack expects": lambda X, y, size: DataLoader(BatchedTensors(X, y), size, shuffle=True),
         "no workers": lambda X, y, size: DataLoader(TensorDataset(X, y), size, shuffle=True, num_workers=1),
         "exactly once": lambda X, y, size: _whole(X, y, torch.zeros(len(X), dtype=torch.long).split(size)),
@@ -422,6 +423,10 @@ WRONG = {
             X, y, size, torch.randperm(len(X))[:len(X) // chunk * chunk].split(chunk), device),
         "belong together": lambda X, y, size, chunk, device: _chunked(
             X, y[torch.randperm(len(X))], size, torch.randperm(len(X)).split(chunk), device),
+        "all batches in it": lambda X, y, size, chunk, device: list(
+            _chunked(X, y, size, torch.randperm(len(X)).split(chunk), device)),
+        "before the first batch": lambda X, y, size, chunk, device: iter(list(
+            _chunked(X, y, size, torch.randperm(len(X)).split(chunk), device))),
         "should yield batches": lambda X, y, size, chunk, device: print(end=""),
     },
 }

@@ -1,12 +1,14 @@
 """Checkers for chapter 09, faster loading."""
 
+import itertools
 import math
 import random
 from collections import Counter
+from collections.abc import Iterator
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 
 from ..transfers import count_transfers
 from . import Hint, call, exercise, some_devices
@@ -61,6 +63,9 @@ def whole_batches(answer):
         raise Hint(f"return a torch.utils.data.DataLoader, not {type(loader).__name__}.")
     if loader.num_workers:
         raise Hint("no workers, please: for data in memory they cost more than they save.")
+    if loader.batch_size == 1 and isinstance(loader.sampler, BatchSampler):
+        raise Hint("the sampler makes the batches already, so give batch_size=None too: unless told, a DataLoader puts one of "
+                   "them into a batch of its own.")
     passes, ops = [], _Ops()
     for _ in range(2):
         with ops:
@@ -151,13 +156,20 @@ def chunked_batches(answer):
     with some_devices() as devices:
         for device in [*devices[:1], torch.device("cpu")]:
             X, y = torch.arange(3 * n).view(n, 3), torch.arange(n)
-            passes = []
-            with count_transfers() as used:
-                for _ in range(2):
+            passes, copies, at_start = [], 0, 0
+            for _ in range(2):
+                with count_transfers() as first:
                     iterator = call(answer, X, y, size, chunk, device)
                     if iterator is None or not hasattr(iterator, "__iter__"):
                         raise Hint(f"your function returned {iterator!r}. It should yield batches.")
-                    passes.append(call(list, iterator))
+                    if not isinstance(iterator, Iterator):
+                        raise Hint(f"your function returned a {type(iterator).__name__} with all batches in it, and they do not "
+                                   "fit. Yield one after the other.")
+                    begun = call(list, itertools.islice(iterator, 1))
+                with count_transfers() as rest:
+                    passes.append(begun + call(list, iterator))
+                at_start = first.copies["H2D"]
+                copies += at_start + rest.copies["H2D"]
             orders = [_order(batches, n, size, 3) for batches in passes]
             if any(t.device != device for batches in passes for pair in batches for t in pair):
                 raise Hint(f"the batches should be on {device}.")
@@ -167,10 +179,13 @@ def chunked_batches(answer):
             if device.type == "cpu":
                 continue
             needed = 2 * 2 * -(-n // chunk)
-            if used.copies["H2D"] == 2 * 2:
+            if copies == 2 * 2:
                 raise Hint("all examples were moved at once, and they do not fit. Move a chunk at a time.")
-            if used.copies["H2D"] > needed:
-                raise Hint(f"{used.copies['H2D']} copies to the device in two passes; with one for X and one for y for each chunk it "
+            if at_start == needed // 2:
+                raise Hint("all chunks were on the device before the first batch came, and they do not fit. Move a chunk when "
+                           "the one before is used up.")
+            if copies > needed:
+                raise Hint(f"{copies} copies to the device in two passes; with one for X and one for y for each chunk it "
                            f"is {needed}. Pick the rows of a chunk in main memory, move them together, and split them there.")
-            if used.copies["H2D"] < needed:
-                raise Hint(f"{used.copies['H2D']} copies to the device in two passes, and {needed} chunks of X and y.")
+            if copies < needed:
+                raise Hint(f"{copies} copies to the device in two passes, and {needed} chunks of X and y.")
