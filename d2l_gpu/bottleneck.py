@@ -214,7 +214,7 @@ def _advice(found, loader):
     if gain >= _WORTH_IT:
         said.append(f"num_workers={found.best_workers} made the loop {gain:.1f} times as fast as "
                     f"num_workers={found.workers}.")
-    elif found.best_workers is not None and not found.workers:
+    elif found.best_workers == 0:
         said.append("Workers do not help here: handing over a batch costs more than they save, or the cores are busy.")
     elif found.best_workers is not None:
         said.append("No other number of workers was clearly faster.")
