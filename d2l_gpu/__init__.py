@@ -20,11 +20,13 @@ except Exception as error:  # not installed, a library missing or of another ver
 else:
     _torch_error = None
     from . import results
+    from .bottleneck import find_bottleneck
     from .checks import check
     from .data import CLASSES, load_images
     from .devices import cpu, ensure_gpus, gpu, num_gpus, try_all_gpus, try_gpu
     from .hardware import hardware
     from .limits import MACHINES, roofline
+    from .loading import DeviceLoader
     from .modules import Classifier, DataModule, HyperParameters, Module, add_to_class
     from .pipeline import expected_step, timeline
     from .plots import draw_results, draw_roofline
@@ -35,11 +37,11 @@ else:
     from .transfers import count_transfers
 
 __all__ = [
-    "Benchmark", "CLASSES", "Classifier", "DataModule", "HyperParameters", "MACHINES", "MappedImages", "Measurement",
-    "Module", "Probe", "ProgressBoard", "Ratio", "Stream", "Timer", "Trainer", "add_to_class", "check", "compare",
-    "count_transfers", "cpu", "doctor", "draw_results", "draw_roofline", "ensure_gpus", "errors", "expected_step",
-    "explain", "gpu", "hardware", "load_images", "num_gpus", "results", "roofline", "simulate_gpus", "simulated",
-    "synchronize", "time_it", "timeline", "to", "try_all_gpus", "try_gpu",
+    "Benchmark", "CLASSES", "Classifier", "DataModule", "DeviceLoader", "HyperParameters", "MACHINES", "MappedImages",
+    "Measurement", "Module", "Probe", "ProgressBoard", "Ratio", "Stream", "Timer", "Trainer", "add_to_class", "check",
+    "compare", "count_transfers", "cpu", "doctor", "draw_results", "draw_roofline", "ensure_gpus", "errors",
+    "expected_step", "explain", "find_bottleneck", "gpu", "hardware", "load_images", "num_gpus", "results", "roofline",
+    "simulate_gpus", "simulated", "synchronize", "time_it", "timeline", "to", "try_all_gpus", "try_gpu",
 ]
 __version__ = "0.1.0"
 

@@ -2,7 +2,8 @@
 
     rungs = ladder(d2l.try_gpu())
     for rung in rungs:
-        with rung.open() as train: print(rung.name, train())     # seconds of one pass over 60,000 images
+        with rung.open() as train:
+            seconds, loss = train()     # of one pass over 60,000 images
 
 The model (784-128-64-10), Adam with rate 1e-3 and the batch of 64 are those of the experiment that chapter 09 takes
 over. Only time is measured: the 60,000 images are the embedded sample drawn with repetition.
@@ -14,75 +15,16 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from .data import load_images
+from .datasets import BatchedPictures, BatchedTensors, Pictures, as_it_is, normalized
+from .loading import DeviceLoader
 from .machine import _cores
 from .timing import synchronize
 
 BATCH = 64
-MEAN, STD = 0.1307, 0.3081  # of MNIST: the pair usually taken, and that of the experiment
 STEPS_PER_GRAPH = 16
-
-
-class Pictures(Dataset):
-    """Images made into PIL pictures one at a time, as torchvision's MNIST does, and then transformed.
-
-    `images`: uint8 of shape (N, 1, 28, 28); `labels`: int64 of shape (N,). An item is a float32 tensor of shape
-    (1, 28, 28) and an int. Raises ImportError where torchvision is missing.
-    """
-
-    def __init__(self, images, labels):
-        from torchvision import transforms
-        self.images, self.labels = images, labels
-        self.transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((MEAN,), (STD,))])
-
-    def __len__(self):
-        return len(self.labels)
-
-    def __getitem__(self, i):
-        from PIL import Image
-        return self.transform(Image.fromarray(self.images[i, 0].numpy())), int(self.labels[i])
-
-
-class BatchedPictures(Pictures):
-    """The same pictures, but a whole batch is fetched, stacked and normalized in one go.
-
-    `__getitems__` returns one pair of tensors, so the loader needs `collate_fn=as_it_is`.
-    """
-
-    def __getitems__(self, indices):
-        import numpy as np
-        from PIL import Image
-        pictures = [np.asarray(Image.fromarray(self.images[i, 0].numpy())) for i in indices]
-        X = torch.from_numpy(np.stack(pictures)).unsqueeze(1).float().div_(255).sub_(MEAN).div_(STD)
-        return X, self.labels[indices]
-
-
-class BatchedTensors(TensorDataset):
-    """A TensorDataset that fetches a whole batch at a time; the loader needs `collate_fn=as_it_is`."""
-
-    def __getitems__(self, indices):
-        return tuple(tensor[indices] for tensor in self.tensors)
-
-
-def as_it_is(batch):
-    """A collate_fn for data sets whose `__getitems__` returns a batch that is already one."""
-    return batch
-
-
-class ResidentBatches:
-    """Batches of tensors that lie on one device, in a new order each pass; nothing is copied from the host."""
-
-    def __init__(self, X, y, batch=BATCH):
-        self.X, self.y, self.batch = X, y, batch
-
-    def __len__(self):
-        return -(-len(self.y) // self.batch)
-
-    def __iter__(self):
-        for indices in torch.randperm(len(self.y), device=self.y.device).split(self.batch):
-            yield self.X[indices], self.y[indices]
 
 
 def sixty_thousand(count=60_000):
@@ -90,11 +32,6 @@ def sixty_thousand(count=60_000):
     images, labels = load_images("sample")
     times = -(-count // len(labels))
     return images.repeat(times, 1, 1, 1)[:count], labels.repeat(times)[:count]
-
-
-def normalized(images):
-    """Images of bytes as float32 with the mean and deviation that the pictures' transforms give them."""
-    return images.float().div_(255).sub_(MEAN).div_(STD)
 
 
 def mlp(device):
@@ -129,7 +66,7 @@ class Rung:
         """An iterable of (X, y) for one pass after another."""
         images, labels = sixty_thousand(self.images)
         if self.source == "device":
-            return ResidentBatches(normalized(images.to(self.device)), labels.to(self.device))
+            return DeviceLoader((normalized(images.to(self.device)), labels), BATCH, shuffle=True, device=self.device)
         data = {"pictures": Pictures, "batched pictures": BatchedPictures, "tensors": TensorDataset,
                 "batched tensors": BatchedTensors}[self.source]
         if "tensors" in self.source:
@@ -142,7 +79,7 @@ class Rung:
 
     @contextlib.contextmanager
     def open(self):
-        """A function that trains for one pass (or for so many steps, if given a number) and returns the seconds."""
+        """A function that trains for one pass, or for so many steps, and returns the seconds and the mean loss."""
         batches, net = self.batches(), mlp(self.device)
         loss = nn.CrossEntropyLoss()
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=self.fused or None, capturable=bool(self.graph))
@@ -151,9 +88,9 @@ class Rung:
         def timed(steps=None):
             synchronize([self.device])
             start = time.perf_counter()
-            run(steps)
+            mean = run(steps)
             synchronize([self.device])
-            return time.perf_counter() - start
+            return time.perf_counter() - start, mean
         try:
             yield timed
         finally:
@@ -163,7 +100,7 @@ class Rung:
 
     def _loop(self, batches, net, loss, optimizer):
         def run(steps):
-            total = 0.0
+            total, count = 0.0, 0
             for k, (X, y) in enumerate(batches):
                 if k == steps:
                     break
@@ -172,8 +109,9 @@ class Rung:
                 value = loss(net(X), y)
                 value.backward()
                 optimizer.step()
-                total += value.item() if self.fetch_loss else value.detach()
-            return float(total)
+                total += (value.item() if self.fetch_loss else value.detach()) * len(y)
+                count += len(y)
+            return float(total) / count
         return run
 
     def _replay(self, data, net, loss, optimizer):
@@ -184,10 +122,11 @@ class Rung:
         """
         chosen = torch.zeros(self.graph, BATCH, dtype=torch.long, device=self.device)
         total = torch.zeros((), device=self.device)
+        X, y = data.tensors
 
         def step(indices):
             optimizer.zero_grad(set_to_none=True)
-            value = loss(net(data.X[indices]), data.y[indices])
+            value = loss(net(X[indices]), y[indices])
             value.backward()
             optimizer.step()
             total.add_(value.detach())
@@ -205,12 +144,14 @@ class Rung:
 
         def run(steps):
             per_graph = self.graph * BATCH
-            order = torch.randperm(len(data.y), device=self.device)
+            order = torch.randperm(len(y), device=self.device)
             groups = order[:len(order) // per_graph * per_graph].view(-1, self.graph, BATCH)
-            for group in groups[:None if steps is None else max(1, steps // self.graph)]:
+            groups = groups[:None if steps is None else max(1, steps // self.graph)]
+            total.zero_()
+            for group in groups:
                 chosen.copy_(group)
                 graph.replay()
-            return total.item()
+            return total.item() / (len(groups) * self.graph)
         return run
 
 

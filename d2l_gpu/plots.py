@@ -1,5 +1,6 @@
 """Pictures of what machines measured, side by side; matplotlib is imported when one is drawn."""
 
+import io
 import textwrap
 
 from . import results
@@ -10,10 +11,13 @@ from .progress import _png
 _SWEEPS = {"products": ("size", "rows and columns of the matrices"), "copies": ("bytes", "size in bytes"),
            "training steps": ("batch", "examples in a batch")}
 
+_PASS = 60_000  # images in a pass of the ladder
+
 
 def draw_results(part, machines=None, this=None):
     """Draw one part of the records of several machines: "products", "copies" and "training steps" as lines over the
-    size, any other part (such as "ladder") as points, one panel a machine. Times are in seconds on a logarithmic axis.
+    size, any other part (such as "ladder") as points, one panel a machine. Times are in seconds on a logarithmic axis,
+    those of the ladder for 60,000 images: a pass over fewer is scaled, and says from how many.
 
     `machines` is a list of records (by default all that come with the book, published ones last), `this` a list of
     measurements taken here (`results.entry`), drawn first as "this machine". Published figures are marked so.
@@ -27,7 +31,7 @@ def draw_results(part, machines=None, this=None):
              if (rows := [e for e in results.find(m, part) if e["unit"] == "s" and e["median"] > 0])]
     if not drawn:
         raise ValueError(f"no machine has measured {part!r}; measure this one: python -m d2l_gpu.record")
-    return _lines(part, drawn, *_SWEEPS[part]) if part in _SWEEPS else _dots(drawn)
+    return _lines(part, drawn, *_SWEEPS[part]) if part in _SWEEPS else _dots(part, drawn)
 
 
 def _title(machine):
@@ -38,15 +42,15 @@ def _title(machine):
 _NARROW = {"width": 5.2, "points": 11}
 
 
-def _figure(columns, width, height, points=9):
+def _figure(columns, width, height, heights=(1,), points=9):
     from matplotlib.figure import Figure  # no pyplot: nothing is left open, and no backend is chosen
 
     class Picture(Figure):
         def _repr_png_(self):  # what a notebook asks for
-            return _png(self)
+            return _in_few_colors(_png(self, limit=400_000))
 
     figure = Picture(figsize=(width, height), facecolor=PAPER, layout="constrained")
-    axes = figure.subplots(1, columns, squeeze=False)[0]
+    axes = list(figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights).flat)
     for ax in axes:
         ax.set_facecolor(PAPER)
         ax.spines[["top", "right"]].set_visible(False)
@@ -55,6 +59,14 @@ def _figure(columns, width, height, points=9):
         for label in (ax.xaxis.label, ax.yaxis.label):
             label.set(color=INK, fontsize=points)
     return figure, axes
+
+
+def _in_few_colors(png):
+    """The picture with a palette of 64 colors: a third of the bytes, so that it can be sharp on dense screens."""
+    from PIL import Image
+    file = io.BytesIO()
+    Image.open(io.BytesIO(png)).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+    return file.getvalue()
 
 
 def _lines(part, drawn, key, label):
@@ -87,14 +99,16 @@ def _key(figure, lines, **options):
     figure.legend(handles=lines, loc="outside lower left", frameon=False, fontsize=_NARROW["points"], handlelength=1.4, **options)
 
 
-def _dots(drawn):
-    names = list(dict.fromkeys(_row(row) for _, rows in drawn for row in rows))
+def _dots(part, drawn):
+    if part == "ladder":
+        drawn = [_for_a_pass(title, rows) for title, rows in drawn]
     every = [row["median"] for _, rows in drawn for row in rows]
-    figure, axes = _figure(len(drawn), 2.8 + 3.4 * len(drawn), 1.2 + 0.34 * len(names))
-    for k, (ax, (title, rows)) in enumerate(zip(axes, drawn)):
-        ax.set(xscale="log", xlabel="time (s)", ylim=(0.4, len(names) + 0.6), xlim=(min(every) / 2, max(every) * 20))
-        ax.set_title(textwrap.fill(title, 36), fontsize=10, color=INK)
-        ax.set_yticks(range(len(names), 0, -1), names if k == 0 else [""] * len(names))
+    names = [list(dict.fromkeys(map(_row, rows))) for _, rows in drawn]
+    figure, axes = _figure(1, 6.6, 0.6 + 0.27 * sum(map(len, names)) + 0.5 * len(drawn), [len(n) for n in names])
+    for ax, (title, rows), names in zip(axes, drawn, names):
+        ax.set(xscale="log", ylim=(0.4, len(names) + 0.6), xlim=(min(every) / 2, max(every) * 12))
+        ax.set_title(title, fontsize=10, color=INK, loc="left")
+        ax.set_yticks(range(len(names), 0, -1), names)
         ax.grid(True, axis="y", color=SOFT, alpha=0.15)
         for row in rows:
             y = len(names) - names.index(_row(row))
@@ -104,14 +118,20 @@ def _dots(drawn):
             workers = f", {row['setting']['workers']} workers" if row["setting"].get("workers") else ""
             ax.annotate(results.format_time(row["median"]) + workers, (max([row["median"], *(row["spread"] or [])]), y),
                         xytext=(7, 0), textcoords="offset points", va="center", fontsize=9, color=INK)
+    axes[-1].set_xlabel(f"time of a pass over {_PASS:,} images (s)" if part == "ladder" else "time (s)")
     return figure
 
 
+def _for_a_pass(title, rows):
+    """The ladder's rows as they would be for 60,000 images at the same rate; the title says it if they were far fewer."""
+    images = [row["setting"].get("images", _PASS) for row in rows]
+    scaled = [row | {"median": row["median"] * _PASS / n, "spread": row["spread"] and [s * _PASS / n for s in row["spread"]]}
+              for row, n in zip(rows, images)]
+    return title + (f", from {min(images):,} images" if min(images) < 0.9 * _PASS else ""), scaled
+
+
 def _row(row):
-    setting = row["setting"]
-    extra = [str(setting[key]) for key in ("dtype", "size") if key in setting]
-    if row["part"] == "ladder" and setting.get("images", 60_000) != 60_000:
-        extra.append(f"{setting['images']:,} images")
+    extra = [str(row["setting"][key]) for key in ("dtype", "size") if key in row["setting"]]
     return row["name"] + (f" ({', '.join(extra)})" if extra else "")
 
 

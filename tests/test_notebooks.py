@@ -24,6 +24,8 @@ IGNORED = {
     "07-when-a-gpu-helps": ["setup", "wrong-figures", "copies-figures", "sweep-draw", "sweep-bound", "price-figures",
                             "price-rows", "tiny-figures", "roof-draw", "roof-gain", "cnn-figures", "cnn-layers"],
     "08-data-pipeline": ["setup", "starving-figures", "holds-figures", "cost-figures"],
+    "09-dataloader": ["setup", "cause-report", "chart-cell", "chart-table", "pinning-time", "choose-report", "vary-batch",
+                      "vary-storage", "again-report"],
 }
 
 

@@ -1,6 +1,7 @@
 """Records of machines: that they are kept whole and clean, read with care, and put side by side."""
 
 import copy
+import io
 import json
 import os
 import platform
@@ -163,7 +164,7 @@ def words(figure):
 @pytest.mark.parametrize("part", ["ladder", "products"])
 def test_a_drawing_names_machines_and_units_and_marks_what_is_published(machines, part):
     text = words(d2l.draw_results(part, machines))
-    assert "time (s)" in text
+    assert "time (s)" in text or "images (s)" in text
     for machine in machines:
         assert machine["machine"] in text
     assert text.count("(published)") == sum(1 for machine in machines if machine["published"])
@@ -172,6 +173,19 @@ def test_a_drawing_names_machines_and_units_and_marks_what_is_published(machines
 def test_a_ladder_is_labeled_with_times_and_workers():
     text = words(d2l.draw_results("ladder", [make()]))
     assert "pictures" in text and "4.20 s" in text and "2.10 s, 2 workers" in text
+
+
+def test_a_pass_over_fewer_images_is_drawn_as_one_over_60_000_and_says_so():
+    text = words(d2l.draw_results("ladder", [make()], this=[results.entry("ladder", "pictures", "cpu", [0.25, 0.35], images=5000)]))
+    assert "this machine, from 5,000 images" in text and "3.60 s" in text and "a pass over 60,000 images (s)" in text
+    text = words(d2l.draw_results("ladder", [], this=[results.entry("ladder", "graph", "cpu", [1.0], images=59_968)]))
+    assert "from" not in text and "1.00 s" in text
+
+
+def test_a_notebook_gets_a_sharp_picture_of_few_bytes():
+    from matplotlib.image import imread
+    png = d2l.draw_results("ladder", [make(), PUBLISHED])._repr_png_()
+    assert len(png) < 100_000 and imread(io.BytesIO(png)).shape[1] >= 1200
 
 
 def test_this_machines_measurements_are_drawn_first():

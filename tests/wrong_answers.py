@@ -7,6 +7,8 @@ import random
 import statistics
 
 import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
+from d2l_gpu.datasets import BatchedTensors
 
 
 cpu, cuda = torch.device("cpu"), torch.device("cuda")
@@ -573,6 +575,59 @@ WRONG = {
         "cut from picture i": lambda X, size: _cut(X, size).flip(0),
         "and so should the result": lambda X, size: _cut(X.cpu(), size),
     },
+    "loading-1": {
+        "number of elements": lambda batch, shape, dtype, workers, prefetch=2: workers * prefetch * batch * math.prod(shape),
+        "for one worker": lambda batch, shape, dtype, workers, prefetch=2:
+            prefetch * batch * math.prod(shape) * dtype.itemsize * (workers > 0),
+        "one batch for each worker": lambda batch, shape, dtype, workers, prefetch=2:
+            workers * batch * math.prod(shape) * dtype.itemsize,
+        "Without workers": lambda batch, shape, dtype, workers, prefetch=2:
+            max(1, workers) * prefetch * batch * math.prod(shape) * dtype.itemsize,
+        "unless it is given": lambda batch, shape, dtype, workers, prefetch=1:
+            workers * prefetch * batch * math.prod(shape) * dtype.itemsize,
+        "your answer raised": lambda batch, shape, dtype, workers, prefetch=2:
+            workers * prefetch * torch.empty(batch, *shape, dtype=dtype).nbytes,
+        "an int": lambda batch, shape, dtype, workers, prefetch=2: workers * prefetch * batch * math.prod(shape) * dtype.itemsize / 1,
+    },
+    "loading-2": {
+        "taken out": lambda X, y, size: DataLoader(TensorDataset(X, y), size, shuffle=True),
+        "old order": lambda X, y, size: _whole(X, y, BatchSampler(SequentialSampler(y), size, False)),
+        "same order": lambda X, y, size: _whole(X, y, _seeded_order(len(X), X.device).split(size)),
+        "the sizes were": lambda X, y, size: _whole(X, y, BatchSampler(RandomSampler(y), size, True)),
+        "DataLoader, not": lambda X, y, size: _pairs(X, y, torch.randperm(len(X)).split(size)),
+        "batch_size=None too": lambda X, y, size: DataLoader(TensorDataset(X, y), sampler=BatchSampler(RandomSampler(y), size, False)),
+        "stack expects": lambda X, y, size: DataLoader(BatchedTensors(X, y), size, shuffle=True),
+        "no workers": lambda X, y, size: DataLoader(TensorDataset(X, y), size, shuffle=True, num_workers=1),
+        "exactly once": lambda X, y, size: _whole(X, y, torch.zeros(len(X), dtype=torch.long).split(size)),
+    },
+    "loading-3": {
+        "slow first batch": lambda loader, clock: _timed(loader, clock, lead=0),
+        "in the count": lambda loader, clock: _timed(loader, clock, counted=1),
+        "Divide by their number": lambda loader, clock: _timed(loader, clock, mean=False),
+        "Once is enough": lambda loader, clock: len(list(loader)) > 1 and _timed(loader, clock) or None,
+        "Time all but the first": lambda loader, clock: _timed(loader, clock, most=2),
+        "return None": lambda loader, clock: _timed(loader, clock) or 0.0,
+    },
+    "loading-4": {
+        "copies to the device in two passes; with": lambda X, y, size, chunk, device:
+            ((X[rows].to(device), y[rows].to(device)) for rows in torch.randperm(len(X)).split(size)),
+        "moved at once": lambda X, y, size, chunk, device: _pairs(
+            X.to(device), y.to(device), torch.randperm(len(X), device=device).split(size)),
+        "old order": lambda X, y, size, chunk, device: _chunked(X, y, size, torch.arange(len(X)).split(chunk), device),
+        "Shuffle all of them": lambda X, y, size, chunk, device: _chunked(
+            X, y, size, [rows[torch.randperm(len(rows))] for rows in torch.arange(len(X)).split(chunk)], device),
+        "same order": lambda X, y, size, chunk, device: _chunked(X, y, size, _seeded_order(len(X), X.device).split(chunk), device),
+        "should be on": lambda X, y, size, chunk, device: _chunked(X, y, size, torch.randperm(len(X)).split(chunk), "cpu"),
+        "the sizes were": lambda X, y, size, chunk, device: _chunked(
+            X, y, size, torch.randperm(len(X))[:len(X) // chunk * chunk].split(chunk), device),
+        "belong together": lambda X, y, size, chunk, device: _chunked(
+            X, y[torch.randperm(len(X))], size, torch.randperm(len(X)).split(chunk), device),
+        "all batches in it": lambda X, y, size, chunk, device: list(
+            _chunked(X, y, size, torch.randperm(len(X)).split(chunk), device)),
+        "before the first batch": lambda X, y, size, chunk, device: iter(list(
+            _chunked(X, y, size, torch.randperm(len(X)).split(chunk), device))),
+        "should yield batches": lambda X, y, size, chunk, device: print(end=""),
+    },
 }
 
 _FRESH = torch.Generator().manual_seed(1)
@@ -674,3 +729,22 @@ def _fits_inside(run, size):
         return size, run(size)
     except torch.OutOfMemoryError:
         return _fits_inside(run, size // 2)
+
+
+def _whole(X, y, groups):
+    return DataLoader(TensorDataset(X, y), sampler=groups, batch_size=None)
+
+
+def _timed(loader, clock, lead=1, counted=0, mean=True, most=None):
+    """Seconds a batch, with what may go wrong: how many batches lead, are counted besides, and are taken at most."""
+    start, times = clock(), []
+    for _ in itertools.islice(loader, most):
+        times.append(clock() - start)
+        start = clock()
+    times, count = times[lead:], len(times) - lead + counted
+    return sum(times) / (count if mean else 1) if times else None
+
+
+def _chunked(X, y, size, chunks, device):
+    for rows in chunks:
+        yield from zip(X[rows].to(device).split(size), y[rows].to(device).split(size))

@@ -15,21 +15,54 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 import d2l_gpu as d2l  # noqa: E402
 from bench_training import board_over_none, simulator_over_cpu, trainer_over_bare  # noqa: E402
-from d2l_gpu.ladder import BATCH, ladder  # noqa: E402
+from d2l_gpu.datasets import BatchedTensors, as_it_is, normalized  # noqa: E402
+from d2l_gpu.ladder import BATCH, ladder, sixty_thousand  # noqa: E402
 from d2l_gpu.results import format_ratio, format_time  # noqa: E402
 from d2l_gpu.timing import compare  # noqa: E402
 
 
-def rungs(slow, fast):
-    """A ratio between two rungs of the training experiment: a pass over `steps` batches at each."""
+def rungs(slow, fast, images=None):
+    """A ratio between two rungs of the training experiment: a pass over `images`, or over `steps` batches, at each."""
     @contextlib.contextmanager
     def sides(device, steps):
-        by_name = {rung.name: rung for rung in ladder(device, images=BATCH * steps)}
+        by_name = {rung.name: rung for rung in ladder(device, images=images or BATCH * steps)}
         with by_name[slow].open() as slow_pass, by_name[fast].open() as fast_pass:
             yield slow_pass, fast_pass
+    return sides
+
+
+class IndexSelect:
+    """The least that a pass in a new order takes: a permutation, and the rows of each batch picked."""
+
+    def __init__(self, X, y):
+        self.X, self.y = X, y
+
+    def __iter__(self):
+        for rows in torch.randperm(len(self.y), device=self.y.device).split(BATCH):
+            yield self.X.index_select(0, rows), self.y.index_select(0, rows)
+
+
+#: What gives batches of normalized images that lie in memory, without a transform. The best DataLoader is the fastest
+#: that we found: no workers, and whole batches fetched by an index tensor.
+LOADERS = {
+    "tensor-dataset": lambda X, y: DataLoader(TensorDataset(X, y), BATCH, shuffle=True),
+    "best-dataloader": lambda X, y: DataLoader(BatchedTensors(X, y), BATCH, shuffle=True, collate_fn=as_it_is),
+    "device-loader": lambda X, y: d2l.DeviceLoader((X, y), BATCH, shuffle=True, device=X.device),
+    "index-select": IndexSelect,
+}
+
+
+def loaders(slow, fast):
+    """A ratio between two loaders alone: a pass over 60,000 images in main memory, nothing done with the batches."""
+    @contextlib.contextmanager
+    def sides(device, steps):
+        images, labels = sixty_thousand()
+        both = [LOADERS[name](normalized(images), labels) for name in (slow, fast)]
+        yield tuple(lambda loader=loader: [None for _ in loader] for loader in both)
     return sides
 
 
@@ -72,7 +105,11 @@ RATIOS = {
     "resident": ("batched fetch / data on the device", rungs("TensorDataset, batched fetch", "data on the device"), False),
     "fused_adam": ("Adam / fused Adam", rungs("data on the device", "fused Adam"), False),
     "no_item": (".item() each step / none", rungs("fused Adam", "no .item() in the loop"), False),
-    "ladder": ("first rung / last one without a graph", rungs("pictures", "no .item() in the loop"), False),
+    "ladder/baseline": ("first rung / last one without a graph, 60,000 images",
+                        rungs("pictures", "no .item() in the loop", images=60_000), False),
+    "tensor-dataset/device-loader": ("TensorDataset / DeviceLoader, alone", loaders("tensor-dataset", "device-loader"), False),
+    "best-dataloader/device-loader": ("best DataLoader / DeviceLoader, alone", loaders("best-dataloader", "device-loader"), False),
+    "device-loader/index-select": ("DeviceLoader / bare loop, alone", loaders("device-loader", "index-select"), False),
     "one_product": ("many small products / one batched", one_by_one, False),
     "fetch_once": ("fetch every norm / fetch once", fetch_each, False),
     "trainer/bare": ("Trainer / the same loop by hand", trainer_over_bare, False),
@@ -95,7 +132,7 @@ def main(arguments=None):
     device = d2l.try_gpu()
     print(f"{d2l.results.this_machine()['machine']}, torch {torch.__version__}, device {device}, "
           f"{options.threads} CPU thread(s), {options.pairs} pairs\n")
-    print(f"{'name':15}{'slow':>10}{'fast':>10}{'ratio':>8}   {'middle half':15}what")
+    print(f"{'name':31}{'slow':>10}{'fast':>10}{'ratio':>8}   {'middle half':15}what")
     values = {}
     for name, (what, sides, needs_cuda) in RATIOS.items():
         if (options.only and name not in options.only) or (needs_cuda and device.type != "cuda"):
@@ -103,7 +140,7 @@ def main(arguments=None):
         with sides(device, options.steps) as (slow, fast):
             ratio = compare(slow, fast, name, pairs=options.pairs)
         low, high = (format_ratio(value) for value in ratio.spread)
-        print(f"{name:15}{format_time(ratio.slow.median):>10}{format_time(ratio.fast.median):>10}"
+        print(f"{name:31}{format_time(ratio.slow.median):>10}{format_time(ratio.fast.median):>10}"
               f"{format_ratio(ratio.median):>8}   {f'{low} to {high}':15}{what}", flush=True)
         values[name] = ratio.median
     print()

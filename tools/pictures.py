@@ -344,8 +344,26 @@ def loader():
          "Each worker fetches its samples, transforms them, joins them to a batch and sends it back.", *shapes)
 
 
+def staging():
+    rows = (("ordinary memory", "the driver copies", "your loop waits", "a buffer of", "the driver"),
+            ("pin_memory=True, with workers", "a thread copies", "your loop goes on", "the batch,", "pinned"),
+            ("pin_memory=True, no workers", "your loop copies", "your loop pins first", "the batch,", "pinned"))
+    shapes = [heads(HOST, MOVE)]
+    for k, (title, who, what, first, second) in enumerate(rows):
+        y = 20 + 136 * k
+        shapes += [text(20, y + 16, title, 16, "start", weight="bold"), text(460, y + 16, what, 15, "end", MOVE),
+                   box(20, y + 54, 90, 54, HOST, HOST_FILL), text(65, y + 78, "the batch", 15), text(65, y + 98, "as loaded", 14, color=SOFT),
+                   box(216, y + 54, 108, 54, HOST, "#ffffff"), text(270, y + 78, first, 15), text(270, y + 98, second, 15),
+                   box(400, y + 54, 60, 54, CARD, CARD_FILL), text(430, y + 87, "GPU", 16, color=CARD, weight="bold"),
+                   arrow(112, y + 81, 213, y + 81, HOST), text(163, y + 46, who, 14, color=HOST),
+                   arrow(326, y + 81, 397, y + 81), text(362, y + 46, "the card reads", 14, color=MOVE)]
+    save("staging.svg", 424, "Three ways of a batch to the GPU, each through pinned memory. From ordinary memory the driver makes the "
+         "extra copy and the loop waits. With workers and pin_memory a thread makes it and the loop goes on. Without workers the "
+         "loop makes it itself.", *shapes)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
     for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error,
-                 roofline, timeline, supply, starved, loader):
+                 roofline, timeline, supply, starved, loader, staging):
         draw()

@@ -16,7 +16,7 @@ from ..results import clean, entry
 from ..timing import compare, time_it
 from . import chapters, placement
 from .operations import operations, training_steps
-from .reports import devices, report
+from .reports import Plan, devices, report
 
 
 def products(plan):
@@ -74,7 +74,7 @@ def ladder(plan):
                 with rung.open() as train:
                     train(30)
                     while len(seconds) < 5:
-                        seconds.append(train())
+                        seconds.append(train()[0])
                         if time.monotonic() - start + seconds[-1] > share:
                             break
         except (RuntimeError, ImportError, OSError) as error:
