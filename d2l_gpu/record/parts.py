@@ -16,7 +16,7 @@ from ..results import clean, entry
 from ..timing import compare, time_it
 from . import chapters, placement
 from .operations import operations, training_steps
-from .reports import Plan, devices, report
+from .reports import devices, report
 
 
 def products(plan):
