@@ -20,6 +20,8 @@ PARTS = {
     "products": ("Matrix products", "One product of two square matrices, float32 unless another format is given."),
     "copies": ("Copies", "Pageable and pinned memory, both ways, and what pinning itself takes; without a GPU, copies within main memory."),
     "mixed precision": ("Mixed precision", "One training step in float32 and under autocast."),
+    "profiler": ("The profiler's own cost", "One training step of the small MLP, plain and under the profiler, and the number of "
+                 "PyTorch's operators in it."),
     "streams": ("Streams", "The same work on one stream and on two."),
     "cnn": ("A small CNN", "Conv2d(1, 16), ReLU, pooling, linear to 10; batches of 64."),
 }
@@ -78,6 +80,8 @@ def label(entry):
     if s.get("dtype", "float32") != "float32":
         extra.append(s["dtype"])
     extra += [f"width {s['width']}"] if "width" in s else []
+    extra += [f"{s['operators']} operators"] if "operators" in s else []
+    extra += [f"{s['launches']} orders to the GPU"] if "launches" in s else []
     extra += [f"{s['images']:,} images"] if entry["part"] == "ladder" and s.get("images") != 60_000 else []
     return entry["name"] + (f" ({', '.join(extra)})" if extra else "")
 
