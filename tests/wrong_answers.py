@@ -176,6 +176,14 @@ def _schedule(step, wait=1, warmup=1, active=3, steps=5, marked=True):
     return prof
 
 
+def _marked_before(step):
+    with profile(schedule=schedule(wait=1, warmup=1, active=3, repeat=1)) as prof:
+        for _ in range(5):
+            prof.step()
+            step()
+    return prof
+
+
 def _two_then_three(step):
     step(), step()
     with profile() as prof:
@@ -218,6 +226,13 @@ def _sum_by_label(events, weight):
     for label in _spans_labelled(events):
         sums[label["name"]] += weight(label, _on_gpu(events))
     return sums.most_common(1)[0][0]
+
+
+def _mean_by_label(events, value):
+    values = {}
+    for label in _spans_labelled(events):
+        values.setdefault(label["name"], []).append(value(label, _on_gpu(events)))
+    return max(values, key=lambda name: sum(values[name]) / len(values[name]))
 
 
 WRONG = {
@@ -465,6 +480,7 @@ WRONG = {
         "should be the calls [3, 4, 5]": lambda step: _schedule(step, active=2),
         "Return the profiler": lambda step: _schedule(step).key_averages().table(),
         "steps are marked": _two_then_three,
+        "comes after step()": _marked_before,
     },
     "profiling-3": {
         "counted the same moment twice": lambda events: sum(e["dur"] for e in _on_gpu(events)) / _whole(events),
@@ -475,13 +491,14 @@ WRONG = {
         "the GPU was idle": lambda events: 1 - _covered(_on_gpu(events)) / _whole(events),
         "between 0 and 1": lambda events: 100 * _covered(_on_gpu(events)) / _whole(events),
         "what the host did too": lambda events: _covered(_spans(events)) / _whole(events),
+        "which is rounded": lambda events: round(_covered(_on_gpu(events)) / _whole(events), 3),
         "your answer raised KeyError": lambda events: sum(e["dur"] for e in events),
         "should give 0": lambda events: _covered(_on_gpu(events)) / _whole(events) if _on_gpu(events) else 1.0,
     },
     "profiling-4": {
         "takes the longest": lambda events: _sum_by_label(events, lambda label, busy: label["dur"]),
-        "longest single gap": lambda events: max(_spans_labelled(events), key=lambda label: _idle(label, _on_gpu(events)))["name"],
-        "occurs the most often": lambda events: _sum_by_label(events, lambda label, busy: 1),
+        "longest single gap": lambda events: _mean_by_label(events, lambda label, busy: _idle(label, busy)),
+        "not the share": lambda events: _mean_by_label(events, lambda label, busy: _idle(label, busy) / label["dur"]),
         "copies. A gpu_memcpy": lambda events: _sum_by_label(events, lambda label, busy: _idle(
             label, [b for b in busy if b["cat"] == "kernel"])),
         "is no label": lambda events: max((e for e in _spans(events) if e["cat"] == "cpu_op"), key=lambda e: e["dur"])["name"],

@@ -15,7 +15,7 @@ _WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 @exercise("profiling-1")
 def calls(answer):
     for _ in range(2):
-        n, first, inside, cosines = random.randrange(3, 8), random.randrange(2, 5), random.randrange(11, 15), random.randrange(20, 25)
+        n, first, inside, cosines = random.randrange(3, 8), random.randrange(2, 5), random.randrange(41, 45), random.randrange(60, 65)
         x, called = torch.ones(3), []
 
         def step():
@@ -68,6 +68,8 @@ def profile_three(answer):
     seen = [k + 1 for k, name in enumerate(order) if f"aten::{name}" in rows]
     if 1 in seen:
         raise Hint("the first call was recorded. A schedule with wait=1 leaves it out.")
+    if 2 in seen and getattr(got, "schedule", None) and got.schedule(1) == ProfilerAction.WARMUP:
+        raise Hint("your schedule is right, but the second call was recorded: prof.step() ends a step, so it comes after step().")
     if 2 in seen:
         raise Hint("the second call was recorded. It is for warming up: with warmup=1 the profiler runs, and throws it away.")
     if count[0] != 5:
@@ -123,7 +125,7 @@ def _two_streams():
                   _event("kernel", "vectorized_elementwise_kernel", start + at + copy + 20, short, 13),  # inside the other
                   _event("gpu_memset", "Memset (Device)", start + at + copy + long + 60, 12, 7)]
         at += copy + long + 100
-    return spans + [_event("cpu_op", "aten::item", start + at, 150, 1)]
+    return spans + [_event("cpu_op", "aten::item", start + at, 161 - at % 10, 1)]  # the whole ends in 1: no share has three digits
 
 
 @exercise("profiling-3")
@@ -153,9 +155,11 @@ def busy_share(answer):
         _union(everything) / whole: "you counted what the host did too. Only some categories are work of the GPU",
     }
     for value, hint in wrong.items():
-        if abs(got - value) < 1e-6 < abs(value - right):
+        if abs(got - value) < 1e-7 < abs(value - right):
             raise Hint(f"you returned {got:.3f}: {hint}.")
-    if abs(got - right) > 1e-6:
+    if 1e-7 < abs(got - right) < 1e-2 and got == round(got, 3):
+        raise Hint(f"you returned {got}, which is rounded. Return the share as it is, {right:.6f}.")
+    if abs(got - right) > 1e-7:
         raise Hint(f"you returned {got:.3f}, and the GPU was busy for {right:.3f} of the time.")
     nothing = [e for e in spans if e["cat"] not in _WORK]
     if call(answer, nothing) != 0:
@@ -165,8 +169,8 @@ def busy_share(answer):
 def _steps():
     """Spans of four steps with five labels in their roles, and the labels' names by role.
 
-    The GPU idles longest during `culprit`. `busy` is the longest label, and the GPU works through it; `once` has the longest single
-    gap; `often` occurs the most often; during `copies` the GPU copies.
+    The GPU idles longest during `culprit`, twice a step. `busy` is the longest label, and the GPU works through it; `once` has the
+    longest single gap and the longest mean; `often` occurs the most often and is idle all through; during `copies` the GPU copies.
     """
     names = dict(zip(("culprit", "busy", "once", "often", "copies"),
                      random.sample(["load", "augment", "forward", "backward", "update", "log", "move", "metrics"], 5)))
@@ -178,14 +182,15 @@ def _steps():
         spans.append(_event("cpu_op", "aten::copy_", at + 2, length - 4, 1))
         if work:
             spans.append(_event(cat, "work", at - 3, work + 3, 7))  # it began before the label did
-            spans.append(_event("gpu_user_annotation", names[role], at + length // 4, length // 2, 7))
+            spans.append(_event("gpu_user_annotation", names[role], at - 3, (length if role == "busy" else work) + 3, 7))
         at += length + 1
 
     for k in range(4):
-        label("culprit", random.randrange(300, 320), 40)
         label("busy", random.randrange(900, 950), 880)
+        for _ in range(2):
+            label("culprit", random.randrange(150, 160), 20)
         for _ in range(3):
-            label("often", random.randrange(50, 60), 30)
+            label("often", random.randrange(20, 30), 0)
         label("copies", random.randrange(400, 420), 390, "gpu_memcpy")
         label("once", 700 if k == 2 else 60, 10 if k == 2 else 50)
     return spans, names
@@ -212,8 +217,9 @@ def idle_label(answer):
             raise Hint(f"{got!r} takes the longest, but the GPU works meanwhile. The longest is {right!r}: {longest[right]} us, "
                        "nearly all of it with an idle GPU.")
         if role[got] == "once":
-            raise Hint(f"{got!r} has the longest single gap. Add up the idle time of each label over all steps.")
+            raise Hint(f"{got!r} has the longest single gap. Add up the idle time of each label over all steps, without dividing.")
         if role[got] == "often":
-            raise Hint(f"{got!r} occurs the most often. Add up the time in which the GPU is idle, not the occurrences.")
+            raise Hint(f"{got!r} occurs the most often, and the GPU is idle all through it, but each time is short. Add up the idle "
+                       "time itself: not the occurrences, and not the share of the label.")
         if role[got] == "copies":
             raise Hint(f"during {got!r} the GPU copies. A gpu_memcpy is work as well.")
