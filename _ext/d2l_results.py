@@ -24,6 +24,8 @@ PARTS = {
     "training steps": ("Training steps, from tiny to large", "Forward, backward and update on a batch that is on the device: a linear "
                        "regression with three parameters, and the CNN of chapter 05, wider and deeper."),
     "mixed precision": ("Mixed precision", "One training step in float32 and under autocast."),
+    "profiler": ("The profiler's own cost", "One training step of the small MLP, plain and under the profiler, and the number of "
+                 "PyTorch's operators in it."),
     "streams": ("Streams", "The same work on one stream and on two."),
     "cnn": ("A small CNN", "Conv2d(1, 16), ReLU, pooling, linear to 10; batches of 64."),
 }
@@ -84,6 +86,8 @@ def label(entry):
     extra += [f"width {s['width']}"] if "width" in s else []
     extra += [f"batch {s['batch']:,}"] if entry["part"] == "training steps" else []
     extra += [f"{s['numbers']:,} numbers"] if s.get("numbers", 1) > 1 else []
+    extra += [f"{s['operators']} operators"] if "operators" in s else []
+    extra += [f"{s['launches']} orders to the GPU"] if "launches" in s else []
     extra += [f"{s['images']:,} images"] if entry["part"] == "ladder" and s.get("images") != 60_000 else []
     return entry["name"] + (f" ({', '.join(extra)})" if extra else "")
 

@@ -26,6 +26,7 @@ IGNORED = {
     "08-data-pipeline": ["setup", "starving-figures", "holds-figures", "cost-figures"],
     "09-dataloader": ["setup", "cause-report", "chart-cell", "chart-table", "pinning-time", "choose-report", "vary-batch",
                       "vary-storage", "again-report"],
+    "10-profiling": ["guess-phases", "table-cell", "show-run", "table-a", "table-b", "table-c", "limits-cost"],
 }
 
 

@@ -31,6 +31,13 @@ def state(record, part):
     return {row["part"]: row["state"] for row in record["parts"]}.get(part)
 
 
+def test_operators_are_counted_by_the_step_and_not_by_the_run(monkeypatch):
+    x = torch.ones(3)
+    monkeypatch.setattr(parts, "_step", lambda *args: lambda: [x.sin() for _ in range(5)])
+    plain, profiled = (report["entry"] for report in parts.profiler(parts.Plan(0)))  # no time is left: one run of each
+    assert plain["setting"]["operators"] == 5 and plain["runs"] == 1
+
+
 def test_a_small_recording_has_every_rung_and_size(tmp_path):
     path = tmp_path / "machine.json"
     process = start(path, "--minutes", "2", "--parts", "products,ladder", "--images", "128", "--largest", "64")
@@ -49,6 +56,9 @@ def test_the_other_parts_measure_what_a_cpu_can():
     steps = [report["entry"] for report in parts.mixed_precision(plan)]
     assert [e["setting"]["dtype"] for e in steps] == ["float32", "bfloat16"] * 2 and steps[0]["name"] != steps[2]["name"]
     assert [report["entry"]["setting"]["bytes"] for report in parts.copies(plan)] == [4096]
+    plain, profiled = (report["entry"] for report in parts.profiler(plan))
+    assert (plain["name"], profiled["name"]) == ("training step", "training step, profiled")
+    assert plain["runs"] == profiled["runs"] == 7 and plain["setting"] == profiled["setting"]
     assert list(parts.streams(plan)) == [{"note": "streams: need CUDA"}]
     late = Plan(0)
     bounded = (parts.ladder, parts.copies, parts.operations, parts.training_steps, parts.mixed_precision)

@@ -1,12 +1,15 @@
 """Plausible wrong answers to the exercises: for each, words that its hint must contain."""
 
+import collections
 import contextlib
 import itertools
 import math
 import random
 import statistics
+import warnings
 
 import torch
+from torch.profiler import profile, schedule
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
 from d2l_gpu.datasets import BatchedTensors
 
@@ -234,6 +237,91 @@ def _window(x, size, look=True):
     if look:
         x.sum().item()
     return x[:, top:top + size, left:left + size]
+
+
+def _profiled(step):
+    step()
+    with profile() as prof:
+        step()
+    return prof.key_averages()
+
+
+def _calls(step, name, warm=True, times=1, same=str.__eq__):
+    if warm:
+        step()
+    with profile() as prof:
+        for _ in range(times):
+            step()
+    return sum(row.count for row in prof.key_averages() if same(row.key, name))
+
+
+def _schedule(step, wait=1, warmup=1, active=3, steps=5, marked=True):
+    with warnings.catch_warnings(record=True):  # of a missing warm-up
+        with profile(schedule=schedule(wait=wait, warmup=warmup, active=active, repeat=1)) as prof:
+            for _ in range(steps):
+                step()
+                if marked:
+                    prof.step()
+    return prof
+
+
+def _marked_before(step):
+    with profile(schedule=schedule(wait=1, warmup=1, active=3, repeat=1)) as prof:
+        for _ in range(5):
+            prof.step()
+            step()
+    return prof
+
+
+def _two_then_three(step):
+    step(), step()
+    with profile() as prof:
+        step(), step(), step()
+    return prof
+
+
+def _spans(events):
+    return [event for event in events if event["ph"] == "X"]
+
+
+def _on_gpu(events, cats=("kernel", "gpu_memcpy", "gpu_memset")):
+    return [event for event in _spans(events) if event["cat"] in cats]
+
+
+def _whole_events(events):
+    spans = _spans(events)
+    return max(e["ts"] + e["dur"] for e in spans) - min(e["ts"] for e in spans)
+
+
+def _covered(spans):
+    total, reached = 0.0, -1.0
+    for start, end in sorted((e["ts"], e["ts"] + e["dur"]) for e in spans):
+        total, reached = total + max(0.0, end - max(start, reached)), max(reached, end)
+    return total
+
+
+def _spans_labelled(events):
+    return [event for event in _spans(events) if event["cat"] == "user_annotation"]
+
+
+def _idle(label, busy):
+    """The time in a label without work, for work that does not overlap."""
+    until = label["ts"] + label["dur"]
+    return label["dur"] - sum(max(0, min(until, b["ts"] + b["dur"]) - max(label["ts"], b["ts"])) for b in busy)
+
+
+def _sum_by_label(events, weight):
+    sums = collections.Counter()
+    for label in _spans_labelled(events):
+        sums[label["name"]] += weight(label, _on_gpu(events))
+    return sums.most_common(1)[0][0]
+
+
+def _mean_by_label(events, value):
+    values = {}
+    for label in _spans_labelled(events):
+        values.setdefault(label["name"], []).append(value(label, _on_gpu(events)))
+    return max(values, key=lambda name: sum(values[name]) / len(values[name]))
 
 
 WRONG = {
@@ -627,6 +715,49 @@ WRONG = {
         "before the first batch": lambda X, y, size, chunk, device: iter(list(
             _chunked(X, y, size, torch.randperm(len(X)).split(chunk), device))),
         "should yield batches": lambda X, y, size, chunk, device: print(end=""),
+    },
+    # ------------------------------------------------------------------------------------ 10 profiling
+    "profiling-1": {
+        "very first call": lambda step, name: _calls(step, name, warm=False),
+        "another operator": lambda step, name: _calls(step, name, same=str.startswith),
+        "the sum over several calls": lambda step, name: _calls(step, name, times=3),
+        "return 0": lambda step, name: {row.key: row for row in _profiled(step)}[name].count,
+        "and you returned": lambda step, name: sum(row.count for row in _profiled(step)),
+        "never called step": lambda step, name: 5,
+        "as an int": lambda step, name: [row for row in _profiled(step) if row.key == name],
+    },
+    "profiling-2": {
+        "wait=1 leaves it out": lambda step: _schedule(step, wait=0, warmup=0, active=5),
+        "It is for warming up": lambda step: _schedule(step, wait=1, warmup=0, active=3),
+        "prof.step() after each step?": lambda step: _schedule(step, marked=False),
+        "the profiler did nothing in the second": lambda step: _schedule(step, wait=2, warmup=0),
+        "should be called 5 times": lambda step: _schedule(step, steps=8),
+        "should be the calls [3, 4, 5]": lambda step: _schedule(step, active=2),
+        "Return the profiler": lambda step: _schedule(step).key_averages().table(),
+        "steps are marked": _two_then_three,
+        "comes after step()": _marked_before,
+    },
+    "profiling-3": {
+        "counted the same moment twice": lambda events: sum(e["dur"] for e in _on_gpu(events)) / _whole_events(events),
+        "kernels alone": lambda events: _covered(_on_gpu(events, ("kernel",))) / _whole_events(events),
+        "a gpu_memset is work": lambda events: _covered(_on_gpu(events, ("kernel", "gpu_memcpy"))) / _whole_events(events),
+        "gaps included": lambda events: _covered([e for e in _spans(events) if e["pid"] == 0]) / _whole_events(events),
+        "from the first event of all": lambda events: _covered(_on_gpu(events)) / _whole_events(_on_gpu(events)),
+        "the GPU was idle": lambda events: 1 - _covered(_on_gpu(events)) / _whole_events(events),
+        "between 0 and 1": lambda events: 100 * _covered(_on_gpu(events)) / _whole_events(events),
+        "what the host did too": lambda events: _covered(_spans(events)) / _whole_events(events),
+        "which is rounded": lambda events: round(_covered(_on_gpu(events)) / _whole_events(events), 3),
+        "your answer raised KeyError": lambda events: sum(e["dur"] for e in events),
+        "should give 0": lambda events: _covered(_on_gpu(events)) / _whole_events(events) if _on_gpu(events) else 1.0,
+    },
+    "profiling-4": {
+        "takes the longest": lambda events: _sum_by_label(events, lambda label, busy: label["dur"]),
+        "longest single gap": lambda events: _mean_by_label(events, lambda label, busy: _idle(label, busy)),
+        "not the share": lambda events: _mean_by_label(events, lambda label, busy: _idle(label, busy) / label["dur"]),
+        "copies. A gpu_memcpy": lambda events: _sum_by_label(events, lambda label, busy: _idle(
+            label, [b for b in busy if b["cat"] == "kernel"])),
+        "is no label": lambda events: max((e for e in _spans(events) if e["cat"] == "cpu_op"), key=lambda e: e["dur"])["name"],
+        "a str": lambda events: max(_spans_labelled(events), key=lambda label: label["dur"]),
     },
 }
 

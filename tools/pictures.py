@@ -362,8 +362,43 @@ def staging():
          "loop makes it itself.", *shapes)
 
 
+def trace():
+    """One training step as Perfetto draws it: labels and operators of the host, the GPU's lane below, three things to look for."""
+    def span(x, y, width, label, color, fill, dash="", height=26):
+        return (f'<rect x="{x:g}" y="{y}" width="{width:g}" height="{height}" fill="{fill}" stroke="{color}" stroke-width="1.5"{dash}/>'
+                + (text(x + width / 2, y + height - 8, label, 14) if label else ""))
+
+    def mark(x, y, number):
+        return (f'<circle cx="{x:g}" cy="{y:g}" r="11" fill="{PAPER}" stroke="{MOVE}" stroke-width="2"/>'
+                + text(x, y + 5, number, 15, color=MOVE, weight="bold"))
+
+    dashed = ' stroke-dasharray="4 3"'
+    shapes = [heads(MOVE), text(20, 34, "one step on the time line", 17, "start", weight="bold"),
+              text(460, 34, "time", 14, "end", SOFT), text(20, 70, "host", 15, "start", HOST, "bold"),
+              text(20, 196, "GPU", 15, "start", CARD, "bold")]
+    for x, width, label in ((66, 112, "load"), (180, 66, "forward"), (248, 84, "backward"), (334, 126, ".item()")):
+        shapes.append(span(x, 52, width, label, HOST, HOST_FILL))
+    shapes.append(span(70, 82, 104, "Python", HOST, "#ffffff"))
+    shapes += [span(184 + 13 * k, 82, 10, "", HOST, "#ffffff") for k in range(5)]
+    shapes += [span(252 + 13 * k, 82, 10, "", HOST, "#ffffff") for k in range(6)]
+    shapes.append(span(338, 82, 118, "Synchronize", MOVE, "#ffffff", dashed))
+    shapes.append(span(66, 178, 122, "", MOVE, "#ffffff", dashed))
+    shapes.append(span(188, 178, 36, "copy", MOVE, "#ffffff"))
+    at = 224
+    for width in (24, 15, 30, 12, 34, 20, 38, 16, 33, 10):
+        shapes.append(span(at, 178, width, "", CARD, CARD_FILL))
+        at += width
+    shapes += [arrow(189, 110, 195, 174), arrow(202, 110, 233, 174), arrow(262, 110, 320, 174),
+               mark(127, 191, "1"), mark(300, 136, "2"), mark(396, 136, "3"),
+               mark(31, 238, "1"), text(50, 243, "a gap: the GPU has nothing to do; look up", 15, "start"),
+               mark(31, 270, "2"), text(50, 275, "from an order to its kernel: the host is ahead", 15, "start"),
+               mark(31, 302, "3"), text(50, 307, "the host waits for the queue: no slow copy", 15, "start")]
+    save("trace.svg", 326, "A time line of one training step. The host loads, orders forward and backward, and waits in item. The GPU has "
+         "a gap while the host loads, then a copy and kernels without a break until the wait ends.", *shapes)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
     for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error,
-                 roofline, timeline, supply, starved, loader, staging):
+                 roofline, timeline, supply, starved, loader, staging, trace):
         draw()

@@ -4,16 +4,18 @@ A report is a dict with one key: "entry" (a measurement, results.entry), "chapte
 sentence) or "cut" (a sentence on what there was no time for). A part gets a `Plan` (reports.py) and ends before the plan's time does.
 """
 
+import contextlib
 import time
 import warnings
 
 import torch
 from torch import nn
+from torch.profiler import profile
 
 from .. import ladder as rungs
 from ..devices import try_gpu
 from ..results import clean, entry
-from ..timing import compare, time_it
+from ..timing import Timer, compare, time_it
 from . import chapters, placement
 from .operations import operations, training_steps
 from .reports import devices, report
@@ -155,6 +157,33 @@ def _step(net, X, half):
     return step
 
 
+def profiler(plan):
+    """A training step of the small MLP, plain and under the profiler; operators (and, on CUDA, orders to the GPU) of a step."""
+    device = try_gpu()
+    step = _step(rungs.mlp(device), torch.randn(rungs.BATCH, 1, 28, 28, device=device), None)
+
+    def steps(context, count=20):
+        with context:
+            watch = Timer()
+            for _ in range(count):
+                step()
+            return watch.stop() / count
+
+    steps(profile(), 2)  # the first profile sets the profiler up
+    plain, profiled = [], []
+    while len(plain) < 7 and (plan.left() > 2 or not plain):
+        plain.append(steps(contextlib.nullcontext()))
+        profiled.append(steps(profile()))
+    with profile() as one:
+        step()
+    rows = one.key_averages()
+    setting = {"batch": rungs.BATCH, "operators": sum(row.count for row in rows if row.key.startswith("aten::"))}
+    if device.type == "cuda":
+        setting["launches"] = sum(row.count for row in rows if row.key.startswith(("cudaLaunchKernel", "cuLaunchKernel")))
+    yield {"entry": entry("profiler", "training step", device, plain, **setting)}
+    yield {"entry": entry("profiler", "training step, profiled", device, profiled, **setting)}
+
+
 def streams(plan):
     """Products on one stream and on two; a copy and a product in a row and at the same time. CUDA only."""
     device = try_gpu()
@@ -193,5 +222,5 @@ def streams(plan):
 #: The parts in the order in which they are run, the most telling first, with the share of the time each may take.
 PARTS = {"products": (products, 0.16), "ladder": (ladder, 0.40), "copies": (copies, 0.06),
          "operations": (operations, 0.03), "training steps": (training_steps, 0.06),
-         "mixed precision": (mixed_precision, 0.06), "streams": (streams, 0.04),
+         "mixed precision": (mixed_precision, 0.06), "profiler": (profiler, 0.02), "streams": (streams, 0.04),
          "placement": (placement.part, 0.10), "chapters": (chapters.part, 1.0)}
