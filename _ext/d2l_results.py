@@ -19,7 +19,8 @@ PARTS = {
                "the embedded sample drawn with repetition."),
     "products": ("Matrix products", "One product of two square matrices, float32 unless another format is given."),
     "copies": ("Copies", "Pageable and pinned memory, both ways, and what pinning itself takes; without a GPU, copies within main memory."),
-    "mixed precision": ("Mixed precision", "One training step in float32 and under autocast."),
+    "mixed precision": ("Mixed precision", "One training step in float32, in TF32 where a card has it, and under autocast; and the wide network's "
+                        "batch in four pieces whose gradients add up."),
     "streams": ("Streams", "The same work on one stream and on two."),
     "cnn": ("A small CNN", "Conv2d(1, 16), ReLU, pooling, linear to 10; batches of 64."),
 }
