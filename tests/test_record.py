@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from d2l_gpu import ladder, results
 from d2l_gpu.record import __main__ as command
-from d2l_gpu.record import chapters, parts, placement, recorder
+from d2l_gpu.record import chapters, parts, placement, precision, recorder
 
 ROOT = results.FOLDERS[0].parent
 ONE_THREAD = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -51,6 +51,16 @@ def test_the_other_parts_measure_what_a_cpu_can():
     assert list(parts.streams(plan)) == [{"note": "streams: need CUDA"}]
     late = parts.Plan(0)
     assert [list(report) for part in (parts.ladder, parts.copies, parts.mixed_precision) for report in part(late)] == [["cut"]] * 3
+
+
+@pytest.mark.parametrize("half, tolerance", [(None, 1e-6), (torch.bfloat16, 1e-2)])
+def test_uneven_pieces_of_a_batch_have_the_gradient_of_the_whole(half, tolerance):
+    X, net = torch.randn(10, 8), torch.nn.Linear(8, 10)
+    pieces = X.split(4)
+    labels = torch.cat([torch.arange(len(piece)) for piece in pieces])  # those that the step gives to each piece
+    wanted = torch.autograd.grad(torch.nn.functional.cross_entropy(net(X), labels), net.weight)[0]
+    precision._step(net, pieces, half)()
+    assert torch.allclose(net.weight.grad, wanted, atol=tolerance)
 
 
 @pytest.fixture
