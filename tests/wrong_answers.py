@@ -412,6 +412,7 @@ WRONG = {
         "before you clip": lambda *a: _accumulated(*a, last="clip unscale step update"),
         "update() once": lambda *a: _accumulated(*a, last="unscale clip step"),
         "left over": lambda *a: _accumulated(*a, clear=False),
+        "optimizer.step() does not": lambda *a: _accumulated(*a, last="unscale clip plain update"),
         "inside torch.autocast": lambda *a: _accumulated(*a, half=False),
     },
 }

@@ -104,6 +104,14 @@ def _check_autocast(seen, calls):
                    "forward pass.")
 
 
+def _check_infinite(net, device, answer):
+    start = _weights(net)
+    answer(torch.amp.GradScaler(device.type, init_scale=2.0**40))
+    if not torch.equal(_weights(net), start):
+        raise Hint("with a scale so large that the gradients are infinite, the weights changed. scaler.step(optimizer) leaves "
+                   "out such an update, optimizer.step() does not.")
+
+
 @exercise("precision-2")
 def amp_step(answer):
     with some_devices() as devices:
@@ -131,12 +139,7 @@ def amp_step(answer):
                     raise Hint("the weights are not those of the same step in float32, clipped to max_norm.")
                 if scaler.get_scale() != 2 * scale:
                     raise Hint("the scale did not change. Call scaler.update() at the end of every step.")
-            scaler = torch.amp.GradScaler(device.type, init_scale=2.0**40)
-            start = _weights(net)
-            call(answer, net, X, y, optimizer, scaler, max_norm)
-            if not torch.equal(_weights(net), start):
-                raise Hint("with a scale so large that the gradients are infinite, the weights changed. scaler.step(optimizer) leaves "
-                           "out such an update, optimizer.step() does not.")
+            _check_infinite(net, device, lambda scaler: call(answer, net, X, y, optimizer, scaler, max_norm))
 
 
 def _kept(net, X, dtype, count):
@@ -223,6 +226,7 @@ def accumulated_step(answer):
                 raise Hint("the scale did not change as it does in one step. Call scaler.update() once, at the end.")
             if any(p.grad is not None and p.grad.abs().sum() > 0 for p in net.parameters()):
                 raise Hint("gradients are left over, and the next step would add to them. Clear them at the end.")
+            _check_infinite(net, device, lambda scaler: call(answer, net, batches, optimizer, scaler, max_norm))
 
 
 def _state(net, flat):
