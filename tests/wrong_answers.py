@@ -411,6 +411,7 @@ WRONG = {
         "your answer raised RuntimeError": lambda *a: _accumulated(*a, each="unscale clip", last="step update"),
         "before you clip": lambda *a: _accumulated(*a, last="clip unscale step update"),
         "update() once": lambda *a: _accumulated(*a, last="unscale clip step"),
+        "not piece by piece": lambda *a: _accumulated(*a, each="clip"),
         "left over": lambda *a: _accumulated(*a, clear=False),
         "optimizer.step() does not": lambda *a: _accumulated(*a, last="unscale clip plain update"),
         "inside torch.autocast": lambda *a: _accumulated(*a, half=False),

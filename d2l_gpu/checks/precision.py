@@ -71,13 +71,12 @@ def _number(value):
     return float(value)
 
 
-def _check_norm(got, norm, scale):
+def _check_norm(got, norm, scale, advice="Are old gradients cleared before backward?"):
     if abs(got / (norm * scale) - 1) < 0.05:
         raise Hint(f"the clipping saw a norm of {got:,.0f}; the true one is {norm:.3f}, and the scale is {scale:,.0f}. Call "
                    "scaler.unscale_(optimizer) before you clip.")
     if abs(got / norm - 1) > 0.05:
-        raise Hint(f"you returned a norm of {got:.4g}; that of the gradient of the mean loss is {norm:.4g}. Are old "
-                   "gradients cleared before backward?")
+        raise Hint(f"you returned a norm of {got:.4g}; that of the gradient of the mean loss is {norm:.4g}. {advice}")
 
 
 @contextlib.contextmanager
@@ -96,7 +95,7 @@ def _watched(net, kind):
 
 def _check_autocast(seen, calls):
     if len(seen["dtypes"]) != calls:
-        raise Hint(f"the network was called {len(seen['dtypes'])} times; once for each batch is {calls}.")
+        raise Hint(f"the network was called {len(seen['dtypes'])} time(s); once for each batch is {calls}.")
     if any(dtype is not HALF for dtype in seen["dtypes"]):
         raise Hint(f"the network computed in {seen['dtypes'][0]}. Call it inside torch.autocast(device_type, dtype=torch.float16).")
     if any(seen["backward"]):
@@ -217,7 +216,7 @@ def accumulated_step(answer):
                 if abs(got / wrong - 1) < 0.01 < abs(norm / wrong - 1):
                     raise Hint(f"the norm is that of {said} ({got:.3f}); that of all {len(y)} examples is {norm:.3f}. Weight each batch's "
                                "mean loss by its share of the examples.")
-            _check_norm(got, norm, 2.0**10)
+            _check_norm(got, norm, 2.0**10, "Is it clipped once, after the last backward, and not piece by piece?")
             moved, wanted = (_weights(net) - start).norm(), (_weights(twin) - start).norm()
             if (_weights(net) - _weights(twin)).norm() > 0.1 * wanted:
                 raise Hint(f"the weights moved {moved / wanted:.3g} times as far as in one step with all examples. Clip once, after the "
