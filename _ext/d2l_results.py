@@ -23,7 +23,8 @@ PARTS = {
                    "is all memory traffic."),
     "training steps": ("Training steps, from tiny to large", "Forward, backward and update on a batch that is on the device: a linear "
                        "regression with three parameters, and the CNN of chapter 05, wider and deeper."),
-    "mixed precision": ("Mixed precision", "One training step in float32 and under autocast."),
+    "mixed precision": ("Mixed precision", "One training step in float32, in TF32 where a card has it, and under autocast; and the wide network's "
+                        "batch in four pieces whose gradients add up."),
     "profiler": ("The profiler's own cost", "One training step of the small MLP, plain and under the profiler, and the number of "
                  "PyTorch's operators in it."),
     "streams": ("Streams", "The same work on one stream and on two."),

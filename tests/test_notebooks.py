@@ -27,6 +27,7 @@ IGNORED = {
     "09-dataloader": ["setup", "cause-report", "chart-cell", "chart-table", "pinning-time", "choose-report", "vary-batch",
                       "vary-storage", "again-report"],
     "10-profiling": ["guess-phases", "table-cell", "show-run", "table-a", "table-b", "table-c", "limits-cost"],
+    "11-mixed-precision": ["setup", "small-plot", "epochs-ratio", "time-ratios", "time-recorded", "accumulate-ratio"],
 }
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from d2l_gpu import datasets, ladder, results
 from d2l_gpu.record import __main__ as command
-from d2l_gpu.record import chapters, operations, parts, placement, recorder
+from d2l_gpu.record import chapters, operations, parts, placement, precision, recorder
 from d2l_gpu.record.reports import Plan
 from d2l_gpu.timing import Measurement
 
@@ -33,8 +33,8 @@ def state(record, part):
 
 def test_operators_are_counted_by_the_step_and_not_by_the_run(monkeypatch):
     x = torch.ones(3)
-    monkeypatch.setattr(parts, "_step", lambda *args: lambda: [x.sin() for _ in range(5)])
-    plain, profiled = (report["entry"] for report in parts.profiler(parts.Plan(0)))  # no time is left: one run of each
+    monkeypatch.setattr(parts, "training_step", lambda *args: lambda: [x.sin() for _ in range(5)])
+    plain, profiled = (report["entry"] for report in parts.profiler(Plan(0)))  # no time is left: one run of each
     assert plain["setting"]["operators"] == 5 and plain["runs"] == 1
 
 
@@ -54,7 +54,8 @@ def test_a_small_recording_has_every_rung_and_size(tmp_path):
 def test_the_other_parts_measure_what_a_cpu_can():
     plan = Plan(60, images=128, largest=64)
     steps = [report["entry"] for report in parts.mixed_precision(plan)]
-    assert [e["setting"]["dtype"] for e in steps] == ["float32", "bfloat16"] * 2 and steps[0]["name"] != steps[2]["name"]
+    assert [e["setting"]["dtype"] for e in steps] == ["float32", "bfloat16"] * 3 + ["float32"] * 2
+    assert len({e["name"] for e in steps}) == 5
     assert [report["entry"]["setting"]["bytes"] for report in parts.copies(plan)] == [4096]
     plain, profiled = (report["entry"] for report in parts.profiler(plan))
     assert (plain["name"], profiled["name"]) == ("training step", "training step, profiled")
@@ -89,6 +90,16 @@ def test_a_step_that_would_take_too_long_is_cut_and_named(monkeypatch):
     monkeypatch.setattr(operations, "time_it", lambda step, name, **options: Measurement(name, [3.0]))
     cut = [report["cut"] for report in parts.training_steps(Plan(60, images=64, largest=16)) if "cut" in report]
     assert cut == [f"training steps on {device}: no time for CNN, 1 convolution at width 16, batch 64" for device in parts.devices()]
+
+
+@pytest.mark.parametrize("half, tolerance", [(None, 1e-6), (torch.bfloat16, 1e-2)])
+def test_uneven_pieces_of_a_batch_have_the_gradient_of_the_whole(half, tolerance):
+    X, net = torch.randn(10, 8), torch.nn.Linear(8, 10)
+    pieces = X.split(4)
+    labels = torch.cat([torch.arange(len(piece)) for piece in pieces])  # those that the step gives to each piece
+    wanted = torch.autograd.grad(torch.nn.functional.cross_entropy(net(X), labels), net.weight)[0]
+    precision.training_step(net, pieces, half)()
+    assert torch.allclose(net.weight.grad, wanted, atol=tolerance)
 
 
 @pytest.fixture

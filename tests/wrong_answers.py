@@ -759,6 +759,49 @@ WRONG = {
         "is no label": lambda events: max((e for e in _spans(events) if e["cat"] == "cpu_op"), key=lambda e: e["dur"])["name"],
         "a str": lambda events: max(_spans_labelled(events), key=lambda label: label["dur"]),
     },
+    # ------------------------------------------------------------------------------ 11 mixed precision
+    "precision-1": {
+        "has tensor cores for float16": lambda kind, cap: (torch.bfloat16, False),
+        "computes in bfloat16 itself": lambda kind, cap: _format(kind, cap, lambda cap: cap[0] >= 8 and cap[1] > 0),
+        "no tensor cores": lambda kind, cap: _format(kind, cap, old=(torch.float16, True)),
+        "for the scaler": lambda kind, cap: (_format(kind, cap)[0], True),
+        "return a pair": lambda kind, cap: _format(kind, cap)[0],
+        "A CPU takes": lambda kind, cap: _format(kind, cap) if kind == "cuda" else (torch.float32, False),
+        "your answer raised TypeError": lambda kind, cap: (torch.bfloat16, False) if cap >= (8, 0) else (torch.float16, True),
+    },
+    "precision-2": {
+        "before you clip": lambda *a: _amp_step(*a, calls="clip unscale step update"),
+        "hardly moved": lambda *a: _amp_step(*a, calls="clip step update", true_norm=True),
+        "times too far": lambda *a: _amp_step(*a, calls="unscale step clip update"),
+        "optimizer.step() does not": lambda *a: _amp_step(*a, calls="unscale clip plain update"),
+        "your answer raised RuntimeError": lambda *a: _amp_step(*a, calls="step unscale clip update"),
+        "the scale did not change": lambda *a: _amp_step(*a, calls="unscale clip step"),
+        "inside torch.autocast": lambda *a: _amp_step(*a, half=False),
+        "inside the autocast block": lambda *a: _amp_step(*a, outside=False),
+        "old gradients": lambda *a: _amp_step(*a, clear=False),
+        "return the norm": lambda *a: _amp_step(*a) and None,
+    },
+    "precision-3": {
+        "0 bytes": lambda net, X, dtype: torch.no_grad()(_kept_bytes)(net, X, dtype),
+        "a number of elements": lambda net, X, dtype: _kept_bytes(net, X, dtype, count=lambda t: t.numel()),
+        "Run the network under autocast": lambda net, X, dtype: _kept_bytes(net, X, torch.float32),
+        "too many": lambda net, X, dtype: _kept_bytes(net, X, dtype, own=False),
+        "as an int": lambda net, X, dtype: float(_kept_bytes(net, X, dtype)),
+        "X itself": lambda net, X, dtype: _kept_bytes(net, X, dtype) - X.nbytes,
+    },
+    "precision-4": {
+        "the sum over the batches": lambda *a: _accumulated(*a, weight=lambda n, all, k: 1),
+        "the mean of the batches' means": lambda *a: _accumulated(*a, weight=lambda n, all, k: 1 / k),
+        "the sum over the examples": lambda *a: _accumulated(*a, weight=lambda n, all, k: n),
+        "made 4 updates": lambda net, bs, opt, scaler, m: [_amp_step(net, X, y, opt, scaler, m) for X, y in bs][-1],
+        "your answer raised RuntimeError": lambda *a: _accumulated(*a, each="unscale clip", last="step update"),
+        "before you clip": lambda *a: _accumulated(*a, last="clip unscale step update"),
+        "update() once": lambda *a: _accumulated(*a, last="unscale clip step"),
+        "not piece by piece": lambda *a: _accumulated(*a, each="clip"),
+        "left over": lambda *a: _accumulated(*a, clear=False),
+        "optimizer.step() does not": lambda *a: _accumulated(*a, last="unscale clip plain update"),
+        "inside torch.autocast": lambda *a: _accumulated(*a, half=False),
+    },
 }
 
 _FRESH = torch.Generator().manual_seed(1)
@@ -879,3 +922,68 @@ def _timed(loader, clock, lead=1, counted=0, mean=True, most=None):
 def _chunked(X, y, size, chunks, device):
     for rows in chunks:
         yield from zip(X[rows].to(device).split(size), y[rows].to(device).split(size))
+
+
+def _format(kind, capability, new=lambda capability: capability >= (8, 0), old=(torch.float32, False)):
+    if kind != "cuda" or new(capability):
+        return torch.bfloat16, False
+    return (torch.float16, True) if capability >= (7, 0) else old
+
+
+def _calls_precise(names, net, optimizer, scaler, max_norm):
+    seen = None
+    for name in names.split():
+        if name == "unscale":
+            scaler.unscale_(optimizer)
+        elif name == "clip":
+            seen = torch.nn.utils.clip_grad_norm_(net.parameters(), max_norm)
+        elif name == "step":
+            scaler.step(optimizer)
+        elif name == "plain":
+            optimizer.step()
+        else:
+            scaler.update()
+    return seen
+
+
+def _amp_step(net, X, y, optimizer, scaler, max_norm, calls="unscale clip step update", half=True, outside=True, clear=True,
+              true_norm=False):
+    scale = scaler.get_scale()
+    if clear:
+        optimizer.zero_grad()
+    autocast = torch.autocast(X.device.type, dtype=torch.float16, enabled=half)
+    with autocast:
+        loss = torch.nn.functional.cross_entropy(net(X), y)
+        if not outside:
+            scaler.scale(loss).backward()
+    if outside:
+        scaler.scale(loss).backward()
+    norm = _calls_precise(calls, net, optimizer, scaler, max_norm)
+    return norm / scale if true_norm else norm
+
+
+def _kept_bytes(net, X, dtype, count=lambda t: t.untyped_storage().nbytes(), own=True):
+    kept, weights = {}, {p.data_ptr() for p in net.parameters()} if own else ()
+
+    def pack(t):
+        if t.data_ptr() not in weights:
+            kept[t.data_ptr()] = t
+        return t
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        with torch.autocast(X.device.type, dtype=torch.bfloat16, enabled=dtype != torch.float32):
+            net(X)
+    return sum(count(t) for t in kept.values())
+
+
+def _accumulated(net, batches, optimizer, scaler, max_norm, weight=lambda n, total, k: n / total, each="", half=True, clear=True,
+                 last="unscale clip step update"):
+    total = sum(len(y) for _, y in batches)
+    for X, y in batches:
+        with torch.autocast(X.device.type, dtype=torch.float16, enabled=half):
+            loss = torch.nn.functional.cross_entropy(net(X), y) * weight(len(y), total, len(batches))
+        scaler.scale(loss).backward()
+        norm = _calls_precise(each, net, optimizer, scaler, max_norm)
+    norm = _calls_precise(last, net, optimizer, scaler, max_norm) or norm
+    if clear:
+        optimizer.zero_grad()
+    return norm

@@ -72,7 +72,8 @@ def record(path):
 
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        client = nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False, coalesce_streams=True,
+        client = nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False,
+                                         coalesce_streams=True,  # one output, however the prints came in
                                          resources={"metadata": {"path": folder}})
         client.execute(env=environment())
     notebook["metadata"]["d2l"] = {"recorded": {"torch": torch.__version__.split("+")[0], "gpus": "none"}}

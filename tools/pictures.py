@@ -397,8 +397,85 @@ def trace():
          "a gap while the host loads, then a copy and kernels without a break until the wait ends.", *shapes)
 
 
+def formats():
+    rows = [("float32", 8, 23, 0), ("TF32", 8, 10, 13), ("bfloat16", 8, 7, 0), ("float16", 5, 10, 0)]
+    bit, left = 11.4, 96
+    shapes = [text(left + 0.5 * bit, 34, "sign", 14, color=SOFT), text(left + 5 * bit, 34, "exponent", 14, color=MOVE),
+              text(left + 20 * bit, 34, "fraction", 14, color=HOST)]
+    for k, (name, exponent, fraction, unused) in enumerate(rows):
+        y, x = 46 + 44 * k, left
+        shapes.append(text(20, y + 20, name, 15, "start", weight="bold"))
+        for count, stroke, fill in ((1, SOFT, "#e9edf1"), (exponent, MOVE, "#fbe3da"), (fraction, HOST, HOST_FILL)):
+            for _ in range(count):
+                shapes.append(f'<rect x="{x:.1f}" y="{y}" width="{bit}" height="30" fill="{fill}" stroke="{stroke}" stroke-width="1"/>')
+                x += bit
+        if unused:
+            shapes += [f'<rect x="{x:.1f}" y="{y}" width="{unused * bit:.1f}" height="30" fill="none" stroke="{SOFT}" stroke-dasharray="4 3"/>',
+                       text(x + unused * bit / 2, y + 20, "not looked at", 14, color=SOFT)]
+        else:
+            bits = f"{1 + exponent + fraction} bits"
+            shapes.append(text(x + 10, y + 20, bits, 14, "start", SOFT) if fraction < 23 else "")
+    shapes += [text(20, 246, "exponent: how far the numbers reach", 15, "start", MOVE),
+               text(20, 268, "fraction: how close they lie together", 15, "start", HOST)]
+    save("formats.svg", 286, "The bits of four number formats. float32: 1 sign, 8 exponent, 23 fraction. TF32: the same, with only 10 bits of "
+         "the fraction looked at. bfloat16: 8 and 7. float16: 5 and 10.", *shapes)
+
+
+def number_line():
+    left, right = 96, 460
+
+    def at(value):  # decimal exponents from -46 to 40
+        return left + (value + 46) / 86 * (right - left)
+
+    shapes = [text(20, 32, "how far they reach", 16, "start", weight="bold")]
+    rows = [("float32", -44.85, -37.93, 38.53), ("TF32", -44.85, -37.93, 38.53), ("bfloat16", -40.04, -37.93, 38.53), ("float16", -7.22, -4.21, 4.82)]
+    for k, (name, least, normal, most) in enumerate(rows):
+        y = 46 + 32 * k
+        shapes += [text(20, y + 15, name, 15, "start"),
+                   f'<rect x="{at(normal):.1f}" y="{y}" width="{at(most) - at(normal):.1f}" height="20" fill="{HOST_FILL}" stroke="{HOST}"/>',
+                   f'<rect x="{at(least):.1f}" y="{y}" width="{at(normal) - at(least):.1f}" height="20" fill="#ffffff" stroke="{HOST}" '
+                   'stroke-dasharray="3 2"/>' if name != "TF32" else ""]
+    shapes += [text(at(-7.22) - 6, 157, "6e-8", 14, "end", MOVE), text(at(4.82) + 6, 157, "65,504", 14, "start", MOVE),
+               f'<line x1="{left}" y1="178" x2="{right}" y2="178" stroke="{INK}"/>']
+    for value, label in ((-40, "1e-40"), (-20, "1e-20"), (0, "1"), (20, "1e20"), (38, "1e38")):
+        shapes += [f'<line x1="{at(value):.1f}" y1="174" x2="{at(value):.1f}" y2="182" stroke="{INK}"/>', text(at(value), 198, label, 14)]
+    shapes += [text(20, 240, "how close they lie: all numbers from 1 to 1 + 1/32", 16, "start", weight="bold")]
+    for k, (name, steps) in enumerate((("float32", 0), ("TF32", 32), ("bfloat16", 4), ("float16", 32))):
+        y = 254 + 32 * k
+        shapes.append(text(20, y + 15, name, 15, "start"))
+        if steps:
+            shapes += [f'<line x1="{left + (right - left) * i / steps:.1f}" y1="{y}" x2="{left + (right - left) * i / steps:.1f}" y2="{y + 20}" '
+                       f'stroke="{HOST}" stroke-width="2"/>' for i in range(steps + 1)]
+        else:
+            shapes += [f'<rect x="{left}" y="{y}" width="{right - left}" height="20" fill="{HOST}"/>',
+                       text((left + right) / 2, y + 15, "262,145 numbers", 14, color="#ffffff")]
+    shapes.append(f'<line x1="{left}" y1="386" x2="{right}" y2="386" stroke="{INK}"/>')
+    for i, label in ((0, "1"), (2, "1 + 1/64"), (4, "1 + 1/32")):
+        x = left + (right - left) * i / 4
+        shapes += [f'<line x1="{x:.1f}" y1="382" x2="{x:.1f}" y2="390" stroke="{INK}"/>', text(x, 406, label, 14, "end" if i == 4 else "middle")]
+    save("number-line.svg", 422, "Above, the range of each format on a logarithmic line: float32, TF32 and bfloat16 reach to about 1e38, float16 from "
+         "6e-8 to 65,504. Below, the numbers between 1 and 1 + 1/32: bfloat16 has 5, float16 and TF32 have 33, float32 has 262,145.", *shapes)
+
+
+def amp_step():
+    rows = [("scaler.scale(loss)", "the loss, times the scale", MOVE), (".backward()", "gradients, times the scale", MOVE),
+            ("scaler.unscale_(optimizer)", "true gradients; inf noted", CARD), ("clip_grad_norm_(...)", "clipped gradients", CARD),
+            ("scaler.step(optimizer)", "an update, or none if inf", CARD), ("scaler.update()", "the scale of the next step", HOST)]
+    fills = {MOVE: "#fbe3da", CARD: CARD_FILL, HOST: HOST_FILL}
+    shapes = [heads(INK), text(20, 30, "the call", 15, "start", weight="bold"), text(262, 30, "what there is after it", 15, "start", weight="bold")]
+    for k, (call, what, color) in enumerate(rows):
+        y = 44 + 52 * k
+        shapes += [box(20, y, 220, 36, color, fills[color]), text(130, y + 23, call, 15), text(262, y + 23, what, 15, "start", color)]
+        if k:
+            shapes.append(arrow(130, y - 15, 130, y - 2, INK))
+    shapes.append(text(20, 374, "with nothing to clip, the two in the middle go:", 14, "start", SOFT))
+    shapes.append(text(20, 394, "step divides by the scale itself", 14, "start", SOFT))
+    save("amp-step.svg", 412, "Six calls in a row: scale the loss, backward, unscale, clip, step, update. After the first two everything is "
+         "multiplied by the scale; from unscale on the gradients are the true ones; update sets the scale of the next step.", *shapes)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
     for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error,
-                 roofline, timeline, supply, starved, loader, staging, trace):
+                 roofline, timeline, supply, starved, loader, staging, trace, formats, number_line, amp_step):
         draw()

@@ -9,7 +9,6 @@ import time
 import warnings
 
 import torch
-from torch import nn
 from torch.profiler import profile
 
 from .. import ladder as rungs
@@ -18,6 +17,7 @@ from ..results import clean, entry
 from ..timing import Timer, compare, time_it
 from . import chapters, placement
 from .operations import operations, training_steps
+from .precision import mixed_precision, training_step
 from .reports import devices, report
 
 
@@ -112,55 +112,10 @@ def copies(plan):
             yield report("copies", time_it(source.pin_memory, "pinning"), device, **setting)
 
 
-def mixed_precision(plan):
-    """A training step in float32 and under autocast, of the small MLP and of a wide one, and the memory it adds."""
-    device = try_gpu()
-    width, batch = (4096, 4096) if device.type == "cuda" else (1024, 256)
-    width, batch = min(width, plan.largest), min(batch, plan.largest)
-    native = device.type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
-    half = torch.bfloat16 if native else torch.float16
-    wide = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-                         nn.Linear(width, 10)).to(device)
-    for name, net, X in (("small", rungs.mlp(device), torch.randn(rungs.BATCH, 1, 28, 28, device=device)),
-                         ("wide", wide, torch.randn(batch, width, device=device))):
-        if plan.left() < 2:
-            yield {"cut": f"mixed precision: no time for the {name} network"}
-            return
-        steps = [_step(net, X, None), _step(net, X, half)]
-        both = compare(*steps, pairs=7)
-        for step, side, dtype in zip(steps, (both.slow, both.fast), ("float32", str(half)[6:])):
-            side.name = f"training step, {name} network"
-            setting = {"dtype": dtype, "batch": len(X)} | ({"width": width} if name == "wide" else {})
-            yield report("mixed precision", side, device, **setting)
-            if device.type == "cuda":
-                net.zero_grad()  # what the step adds to weights and optimizer state: gradients, activations, copies
-                torch.cuda.reset_peak_memory_stats(device)
-                before = torch.cuda.memory_allocated(device)
-                step()
-                peak = torch.cuda.max_memory_allocated(device) - before
-                yield {"entry": entry("mixed precision", f"memory a step adds, {name} network", device, [peak], "B",
-                                      **setting)}
-
-
-def _step(net, X, half):
-    y = torch.arange(len(X), device=X.device) % 10
-    loss, optimizer = nn.CrossEntropyLoss(), torch.optim.Adam(net.parameters(), lr=1e-3)
-    scaler = torch.amp.GradScaler(X.device.type, enabled=half is torch.float16)
-
-    def step():
-        optimizer.zero_grad()
-        with torch.autocast(X.device.type, dtype=half or torch.bfloat16, enabled=half is not None):
-            value = loss(net(X), y)
-        scaler.scale(value).backward()
-        scaler.step(optimizer)
-        scaler.update()
-    return step
-
-
 def profiler(plan):
     """A training step of the small MLP, plain and under the profiler; operators (and, on CUDA, orders to the GPU) of a step."""
     device = try_gpu()
-    step = _step(rungs.mlp(device), torch.randn(rungs.BATCH, 1, 28, 28, device=device), None)
+    step = training_step(rungs.mlp(device), [torch.randn(rungs.BATCH, 1, 28, 28, device=device)], None)
 
     def steps(context, count=20):
         with context:
