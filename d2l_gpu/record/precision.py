@@ -28,7 +28,7 @@ def mixed_precision(plan):
         if plan.left() < 2:
             yield {"cut": f"mixed precision: no time for the {name}"}
             return
-        steps = [_step(net, [inputs], None), _step(net, [inputs], half)]
+        steps = [training_step(net, [inputs], None), training_step(net, [inputs], half)]
         both = compare(*steps, pairs=7)
         for step, side, dtype in zip(steps, (both.slow, both.fast), ("float32", str(half)[6:])):
             yield _times(f"training step, {name}", side, device, dtype=dtype, **setting)
@@ -41,9 +41,9 @@ def mixed_precision(plan):
     if device.type == "cuda" and torch.cuda.is_tf32_supported():
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high")
-        yield _times("training step, wide network", time_it(_step(wide, [X], None)), device, dtype="tf32", **setting)
+        yield _times("training step, wide network", time_it(training_step(wide, [X], None)), device, dtype="tf32", **setting)
         torch.set_float32_matmul_precision(before)
-    both = compare(_step(wide, X.chunk(PIECES), None), _step(wide, [X], None), pairs=7)
+    both = compare(training_step(wide, X.chunk(PIECES), None), training_step(wide, [X], None), pairs=7)
     yield _times(f"training step, wide network, in {PIECES} pieces", both.slow, device, dtype="float32", **setting)
     yield _times("training step, wide network, in one piece", both.fast, device, dtype="float32", **setting)
 
@@ -56,7 +56,7 @@ def _cnn():
     return nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 14 * 14, 10))
 
 
-def _step(net, batches, half):
+def training_step(net, batches, half):
     """A function that makes one step with the examples of all `batches`: under autocast in `half`, or in float32."""
     device = batches[0].device
     pairs = [(X, torch.arange(len(X), device=device) % 10, len(X) / sum(map(len, batches))) for X in batches]
