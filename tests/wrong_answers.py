@@ -324,7 +324,7 @@ WRONG = {
     },
     # ------------------------------------------------------------------------------ 06 device errors
     "errors-1": {
-        "X was not moved": lambda *a: _step(*a, X=lambda X, d: X),
+        "X is not where the parameters": lambda *a: _step(*a, X=lambda X, d: X),
         "labels were not moved": lambda *a: _step(*a, y=lambda y, d: y),
         "class weights and the rest": lambda *a: _step(*a, criterion=lambda c, d: c),
         "goes to NumPy": lambda *a: _step(*a, result=lambda right: float(right.numpy().mean())),
@@ -369,7 +369,7 @@ WRONG = {
         "One sample is the smallest": lambda run, size: _fits(run, size, least=0),
         "halving": lambda run, size: _fits(run, size, less=lambda n: n - 1),
         "Raise PyTorch's own error": lambda run, size: _fits(run, size, own=MemoryError),
-        "return a pair": lambda run, size: _fits(run, size)[0],
+        "return a tuple": lambda run, size: _fits(run, size)[0],
         "the second value": lambda run, size: (_fits(run, size)[0], None),
         "should be run(": lambda run, size: _fits(run, size // 2),
         "once for each size": lambda run, size: [_fits(run, size), run(1)] and _fits(run, size),
