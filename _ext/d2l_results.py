@@ -20,6 +20,7 @@ PARTS = {
     "products": ("Matrix products", "One product of two square matrices, float32 unless another format is given."),
     "copies": ("Copies", "Pageable and pinned memory, both ways, and what pinning itself takes; without a GPU, copies within main memory."),
     "mixed precision": ("Mixed precision", "One training step in float32 and under autocast."),
+    "memory": ("Memory", "The peak of a training step of the network of chapter 12, counted; and what a card holds besides tensors."),
     "streams": ("Streams", "The same work on one stream and on two."),
     "cnn": ("A small CNN", "Conv2d(1, 16), ReLU, pooling, linear to 10; batches of 64."),
 }

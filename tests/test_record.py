@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from d2l_gpu import ladder, results
 from d2l_gpu.record import __main__ as command
 from d2l_gpu.record import chapters, parts, placement, recorder
+from d2l_gpu.simulator import simulate_gpus
 
 ROOT = results.FOLDERS[0].parent
 ONE_THREAD = os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -48,6 +49,7 @@ def test_the_other_parts_measure_what_a_cpu_can():
     assert [e["setting"]["dtype"] for e in steps] == ["float32", "bfloat16"] * 2 and steps[0]["name"] != steps[2]["name"]
     assert [report["entry"]["setting"]["bytes"] for report in parts.copies(plan)] == [4096]
     assert list(parts.streams(plan)) == [{"note": "streams: need CUDA"}]
+    assert list(parts.memory.part(plan)) == [{"note": "memory: needs CUDA"}]
     late = parts.Plan(0)
     assert [list(report) for part in (parts.ladder, parts.copies, parts.mixed_precision) for report in part(late)] == [["cut"]] * 3
 
@@ -332,3 +334,13 @@ def test_a_report_tells_broken_cells_from_other_outputs(root):
         [("01-devices", 0, "ValueError: no")], [("01-devices", 2, differ), ("01-devices", 3, differ)], [])
     text = cuda.report(results.this_machine(), True, {"cells": 9, "passed": 6}, 9, *cuda.judge(failures, tags, True))
     assert "9 of 9 code cells ran, 6 gave the stored output" in text and "Did not run: 1" in text
+
+
+def test_the_memory_part_counts_the_steps_of_chapter_12():
+    with simulate_gpus(1):
+        found = [report["entry"] for report in parts.memory.part(parts.Plan(5, largest=2048))]
+    peaks = {entry["name"]: entry["median"] for entry in found}
+    assert all(entry["unit"] == "B" for entry in found)
+    whole = peaks["peak of a step"]
+    assert 0 < peaks["peak of a step with 4 checkpoints"] < whole
+    assert 0 < peaks["peak of a step in 4 parts"] < whole

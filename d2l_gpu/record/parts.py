@@ -15,7 +15,7 @@ from .. import ladder as rungs
 from ..devices import try_gpu
 from ..results import clean, entry
 from ..timing import compare, time_it
-from . import chapters, placement
+from . import chapters, memory, placement
 
 
 @dataclass
@@ -218,5 +218,5 @@ def streams(plan):
 
 #: The parts in the order in which they are run, the most telling first, with the share of the time each may take.
 PARTS = {"products": (products, 0.16), "ladder": (ladder, 0.40), "copies": (copies, 0.06),
-         "mixed precision": (mixed_precision, 0.06), "streams": (streams, 0.04),
+         "mixed precision": (mixed_precision, 0.06), "streams": (streams, 0.04), "memory": (memory.part, 0.02),
          "placement": (placement.part, 0.10), "chapters": (chapters.part, 1.0)}
