@@ -405,6 +405,7 @@ WRONG = {
     "memory-4": {
         "still alive. A row": lambda: _Recorder(total=lambda loss: loss),
         "the exception is still alive": lambda: _Recorder(error=lambda error: error),
+        "loss of a batch has changed": lambda: _InPlace(),
         "copies to the host": lambda: _Recorder(total=lambda loss: loss.item()),
         "was a view of the batch": lambda: _Recorder(row=lambda row: row.detach()),
         "memory of its whole batch": lambda: _Recorder(row=lambda row: row.detach().expand(64, -1).clone()[0]),
@@ -556,3 +557,14 @@ class _Recorder:
 
     def result(self):
         return self.final(self.total), [self.fetch(row) for row in self.rows], self.last and str(self.last)
+
+
+class _InPlace(_Recorder):
+    def __call__(self, loss, output, error=None):
+        total = self.total
+        super().__call__(loss, output, error)
+        if isinstance(total, torch.Tensor):
+            total += loss.detach()
+            self.total = total
+        else:
+            self.total = loss.detach()

@@ -156,13 +156,14 @@ def _record(answer, device):
     recorder = call(answer)
     weight = torch.ones(50, 20, device=device, requires_grad=True)
     X = torch.randn(64, 50).to(device)
-    losses, rows, graphs = [], [], []
+    losses, given, rows, graphs = [], [], [], []
     with count_transfers() as used:
         for k in range(4):
             output = (X + k) @ weight
             loss = output.pow(2).mean()
             graphs.append(weakref.ref(output))
-            losses.append(loss.detach())
+            losses.append(loss.detach().clone())
+            given.append(loss.detach())
             rows.append(output[0].detach().clone())
             error = None
             if k == 1:
@@ -182,6 +183,8 @@ def _record(answer, device):
     if any(graph() is not None for graph in graphs):
         raise Hint("the outputs of earlier batches are still alive. A row is a view of its batch, and a loss or a row with a graph keeps "
                    "what the backward pass needs: detach, and copy.")
+    if any(not torch.equal(mine, true) for mine, true in zip(given, losses)):
+        raise Hint("the loss of a batch has changed: += writes into the tensor that the loop gave you. Add with total = total + loss.")
     got = call(recorder.result)
     if not isinstance(got, tuple) or len(got) != 3:
         raise Hint(f"result() should return the sum, the rows and the text, and returned {got!r}.")
@@ -199,7 +202,7 @@ def _record(answer, device):
         raise Hint("the rows require a gradient, so they still hold their graph.")
     if any(not torch.allclose(row, true.cpu()) for row, true in zip(kept, rows)):
         raise Hint("a row has changed after the call. It was a view of the batch, which the loop wrote into: copy it.")
-    if any(row.untyped_storage().nbytes() > row.nbytes for row in kept):
+    if any(row.untyped_storage().nbytes() > len(kept) * row.nbytes for row in kept):  # stacked rows are fine
         raise Hint("a row still holds the memory of its whole batch. .detach() alone gives a view: copy it.")
     if text != "nan in batch 1":
         raise Hint(f"the last exception said 'nan in batch 1', and result() says {text!r}.")

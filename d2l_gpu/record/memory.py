@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint_sequential
 from ..devices import try_gpu
 from ..results import entry
 
-WIDTH, DEPTH, BATCH = 256, 12, 4096
+WIDTH, DEPTH, BATCH = 256, 12, 2048
 
 
 def mlp():
