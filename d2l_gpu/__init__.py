@@ -7,9 +7,12 @@ package needs torch alone; matplotlib, torchvision and IPython are imported by t
 cannot be imported, `doctor()` says why, `explain()` and `errors()` work, and every other name raises ImportError.
 """
 
+from .doctor import allocator as _allocator
 from .doctor.report import doctor  # this name is the function; the sub-package is reached by from d2l_gpu.doctor import ...
 
 try:
+    if _refusal := _allocator.refusal():  # importing torch would end this process
+        raise ImportError(_refusal)
     import torch as _torch
     _torch.Tensor  # a file torch.py or a folder of that name can be imported, too
 except Exception as error:  # not installed, a library missing or of another version, a numpy of another age ...

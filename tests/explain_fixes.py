@@ -1,11 +1,16 @@
 """How the fix of each entry of `explain` is tried: a function that runs it and asserts what it is for, or why none can."""
 
 import contextlib
+import io
 import math
+import multiprocessing
 import os
+import subprocess
+import sys
 import time
 import warnings
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -13,21 +18,27 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
 import d2l_gpu as d2l
+from d2l_gpu.doctor import builds
 
 IN_A_TERMINAL, NEEDS_A_GPU = "it is something to do in a terminal", "it needs a real GPU"
-FIXES = {"cuda-does-not-start": IN_A_TERMINAL, "torchvision-mismatch": IN_A_TERMINAL,
+FIXES = {"cuda-does-not-start": IN_A_TERMINAL, "torchvision-mismatch": IN_A_TERMINAL, "fabric-manager": IN_A_TERMINAL,
          "graph-output": NEEDS_A_GPU, "capture-forbids": NEEDS_A_GPU, "timing-without-wait": NEEDS_A_GPU}
 CPU = torch.device("cpu")
 
 
 def fix(*names, gpus=False):
-    """Register a function of `run(**names)`, which executes the fix with these names and returns all that it left."""
+    """Register a function of `run(**names)`, which executes the fix with these names and returns all that it left.
+
+    `run.code` is the fix; `run.words` its comments and code in one line, without the marks of comments."""
     def register(function):
         def attempt(code):
+            def run(**given):
+                return _run(code, given)
+            run.code, run.words = code, " ".join(code.replace("#", " ").split())
             with d2l.simulate_gpus(2) if gpus else contextlib.nullcontext():
-                function(lambda **given: _run(code, given))
+                function(run)
         for name in names:
-            FIXES[name] = attempt
+            FIXES[name] = [*FIXES.get(name, []), attempt]
         return function
     return register
 
@@ -40,6 +51,12 @@ def _run(code, given):
         warnings.filterwarnings("ignore", message=".*(accelerator|CUDA|cpu autocast|prefetch|USDT).*")
         exec(code, names)
     return names
+
+
+def printed(action):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        action()
+    return out.getvalue()
 
 
 def data(device=CPU, n=8):
@@ -65,6 +82,23 @@ def _(run):
     assert left["loss"](nn.Linear(4, 3).to(gpu())(left["X"]), left["y"]).device == gpu()
 
 
+@fix("cards-apart", gpus=True)
+def _(run):
+    class Split(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4).to("cuda:0"), nn.Linear(4, 3).to("cuda:1")
+
+        def forward(self, X):
+            return self.last(self.first(X).to("cuda:1"))
+
+    (X, y), net, loss = data(gpu()), Split(), nn.CrossEntropyLoss(weight=torch.ones(3))
+    with pytest.raises(RuntimeError, match="same device"):
+        loss(net(X), y)
+    assert run(net=net, loss=loss, X=X, y=y)["loss_value"].device == torch.device("cuda:1")
+    assert net.first.weight.device == gpu() and net.last.weight.device == torch.device("cuda:1")
+
+
 @fix("plain-attribute", gpus=True)
 def _(run):
     assert run()["Scaled"]().to(gpu())(torch.ones(2, 4, device=gpu())).device == gpu()
@@ -81,6 +115,30 @@ def _(run):
     left = run(X=torch.ones(5, 2, 4, device=gpu()))
     assert {left[name].device for name in ("h", "positions", "noise")} == {gpu()}
     nn.RNN(4, 16).to(gpu())(left["X"], left["h"])
+
+
+@fix("network-behind", gpus=True)
+def _(run):
+    left = run(net=nn.Linear(4, 3), device=gpu())
+    assert left["net"](torch.ones(2, 4, device=gpu())).device == gpu()
+
+
+@fix("optimizer-behind", gpus=True)
+def _(run):
+    net = nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(net.parameters())
+    for device in (CPU, gpu()):
+        net.to(device)(torch.ones(2, 4, device=device)).sum().backward()
+        if device == gpu():
+            try:
+                optimizer.step()
+            except RuntimeError as error:
+                assert d2l.explain(error).causes[0].name == "optimizer-behind"
+            else:
+                raise AssertionError("nothing was raised")
+            run(optimizer=optimizer)
+        optimizer.step()
+        optimizer.zero_grad()
 
 
 @fix("moved-not-kept", gpus=True)
@@ -117,14 +175,45 @@ def _(run):
     assert run(net=nn.Linear(2, 2).to("cuda:1"))["device"] == torch.device("cuda:1")
 
 
+@fix("meta-tensor")
+def _(run):
+    net, state = nn.Linear(2, 2, device="meta"), nn.Linear(2, 2).state_dict()
+    with pytest.raises(NotImplementedError, match="meta"):
+        net.to(CPU)
+    assert run(net=net, state=state, device=CPU)["net"].weight.equal(state["weight"])
+
+
 @fix("built-without-cuda", "no-driver", "device-name", "device-number")
 def _(run):
     assert isinstance(run()["device"], torch.device)
 
 
-@fix("driver-too-old", "gpus-hidden", "cuda-not-available", "no-kernel-image")
+@fix("gpus-hidden", "cuda-not-available")
+def _(run):
+    os.environ["CUDA_VISIBLE_DEVICES"], before = "7", os.environ.get("CUDA_VISIBLE_DEVICES")
+    try:
+        assert "7" in printed(run).split()
+    finally:
+        os.environ.pop("CUDA_VISIBLE_DEVICES")
+        os.environ.update({"CUDA_VISIBLE_DEVICES": before} if before is not None else {})
+
+
+@fix("driver-too-old", "no-kernel-image")
 def _(run):
     run()
+    assert f"{builds.AGAIN} {builds.CUDA_12}" in run.words and "525" in run.words
+    assert ("capability" not in run.code) or (f"{builds.AGAIN} {builds.CUDA_13}" in run.words and "580" in run.words)
+
+
+@fix("device-busy", "ecc-error")
+def _(run):
+    before = dict(os.environ)
+    try:
+        run()
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "1" and "nvidia-smi" in run.words
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @fix("card-too-old-to-compile")
@@ -152,8 +241,24 @@ def _(run):
 @fix("device-assert", gpus=True)
 def _(run):
     X, y = data(gpu())
-    net = nn.Linear(4, 3).to(gpu())
-    run(net=net, loss=nn.CrossEntropyLoss(), X=X, y=y, scores=net(X))
+    net, loss = nn.Linear(4, 3).to(gpu()), nn.CrossEntropyLoss()
+    scores = net(X)
+    assert printed(lambda: run(net=net, loss=loss, X=X, y=y, scores=scores)).split() == ["0", "2", "3"]
+    y[3] = 7
+    with pytest.raises(IndexError, match="Target 7"):
+        run(net=net, loss=loss, X=X, y=y, scores=scores)
+    assert net.weight.device == CPU
+
+
+@fix("not-a-probability")
+def _(run):
+    X, y = data()
+    scores, y = nn.Linear(4, 1)(X)[:, 0] + 5, y.clamp(max=1).float()
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        nn.BCELoss()(scores, y)
+    left = []
+    assert printed(lambda: left.append(run(scores=scores, y=y))) == "True\n" and left[0]["loss_value"].isfinite()
+    assert printed(lambda: run(scores=scores * float("nan"), y=y)) == "False\n"
 
 
 @fix("target-out-of-range")
@@ -165,7 +270,10 @@ def _(run):
 
 @fix("illegal-access", gpus=True)
 def _(run):
-    run(net=nn.Linear(4, 3).to(gpu()), X=torch.ones(2, 4, device=gpu()))
+    net = nn.Embedding(4, 3).to(gpu())
+    with pytest.raises(IndexError, match="index out of range"):
+        run(net=net, X=torch.tensor([9], device=gpu()))
+    assert net.weight.device == CPU
 
 
 @fix("checkpoint-device")
@@ -177,16 +285,52 @@ def _(run):
 
 @fix("weights-only")
 def _(run):
-    run(net=nn.Linear(2, 2))
+    torch.save(nn.Linear(2, 2), "net.pt")
+    with pytest.raises(Exception, match="Weights only load failed"):
+        torch.load("net.pt", weights_only=True)
+    net = nn.Linear(2, 2)
+    run(net=net)
+    assert torch.load("net.pt", weights_only=True)["weight"].equal(net.weight)
+
+
+@fix("unpicklable-file")
+def _(run):
+    net = nn.Linear(2, 2)
+    net.register_forward_hook(lambda *_: None)
+    with pytest.raises(Exception, match="pickle"):
+        torch.save(net, "net.pt")
+    before = net.weight.clone()
+    run(net=net)
+    assert torch.load("net.pt", weights_only=True)["weight"].equal(before) and net.weight.equal(before)
+
+
+class Only(nn.Module):
+    """A network whose only part is called `module`."""
+
+    def __init__(self):
+        super().__init__()
+        self.module = nn.Linear(2, 2)
+
+
+class Tower(Only):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(2, 2)
 
 
 @fix("wrapped-names")
 def _(run):
-    for wrapped in ("module.", "_orig_mod.", "module._orig_mod.", ""):
-        net = nn.Linear(2, 2)
-        state = {f"{wrapped}{name}": torch.ones_like(t) for name, t in net.state_dict().items()}
-        run(net=net, state=state)
-        assert net.weight.eq(1).all()
+    for make in (lambda: nn.Linear(2, 2), lambda: nn.Sequential(nn.Linear(2, 2)), Only, Tower):
+        for wrapped in ("module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", ""):
+            net = make()
+            run(net=net, state={f"{wrapped}{name}": torch.ones_like(t) for name, t in net.state_dict().items()})
+            assert all(t.eq(1).all() for t in net.state_dict().values())
+    with pytest.raises(RuntimeError, match="Missing key"):
+        run(net=nn.Linear(2, 2), state={"module.weight": torch.ones(2, 2)})
+    net, state = nn.DataParallel(nn.Linear(2, 2)), nn.Linear(2, 2).state_dict()
+    line = next(line for line in run.code.split("\n") if "the file is not: " in line).split("the file is not: ")[1]
+    exec(line, {"net": net, "state": state})
+    assert net.module.weight.equal(state["weight"])
 
 
 @fix("out-of-memory")
@@ -196,15 +340,57 @@ def _(run):
     assert not left["scores"].requires_grad and len(next(iter(left["loader"]))[0]) == 16
 
 
+@fix("cudnn-does-not-start")
+def _(run):
+    enabled = torch.backends.cudnn.enabled
+    try:
+        assert len(next(iter(run(dataset=TensorDataset(*data(n=64)))["loader"]))[0]) == 16
+        assert not torch.backends.cudnn.enabled
+    finally:
+        torch.backends.cudnn.enabled = enabled
+
+
+@fix("nan-loss")
+def _(run):
+    X, y = data()
+    net, loss = nn.Linear(4, 3), nn.CrossEntropyLoss()
+    run(net=net, loss=loss, X=X, y=y, loss_value=loss(net(X), y))
+    assert sum(p.grad.norm() ** 2 for p in net.parameters()) < 1.001
+    try:
+        run(net=net, loss=lambda scores, y: (scores - scores).sqrt().sum() * 0, X=X, y=y, loss_value=X[0, 0])
+    except RuntimeError as error:
+        assert "SqrtBackward" in str(error)
+    else:
+        raise AssertionError("the operation was not named")
+
+
+@fix("allocator-setting")
+def _(run):
+    try:
+        run()
+        subprocess.run([sys.executable, "-c", "import torch"], check=True, env=os.environ | {"PYTORCH_CUDA_ALLOC_CONF": ""})
+    finally:
+        del os.environ["PYTORCH_ALLOC_CONF"]
+
+
 @fix("host-memory")
 def _(run):
-    run()
+    assert float(printed(run).removesuffix(" GB\n")) == 60_000 * 784 * 4 / 1e9
 
 
 @fix("memory-grows")
 def _(run):
-    loss = nn.Linear(2, 1)(torch.ones(1, 2)).sum()
-    assert not run(total=torch.zeros(()), loss=loss)["total"].requires_grad
+    net, (X, y) = nn.Linear(4, 3), data()
+    scores = net(X)
+    left = run(total=torch.zeros(()), kept=[], state=scores[0], loss=nn.CrossEntropyLoss(), loss_value=scores.sum(), net=net,
+               scores=scores, X=X, y=y)
+    assert left["total"] > 0 and not any(t.requires_grad for t in (left["total"], left["state"], left["kept"][0]))
+    try:
+        left["loss_value"].backward()
+    except RuntimeError as error:
+        assert "second time" in str(error)  # the graph is gone
+    else:
+        raise AssertionError("the graph is kept")
 
 
 @fix("backward-twice")
@@ -228,10 +414,28 @@ def _(run):
 
 @fix("main-guard")
 def _(run):
-    run(dataset=TensorDataset(*data()))
+    started = []
+    given = {"dataset": None, "DataLoader": lambda dataset, num_workers: started.append(num_workers) or [(0, 0)]}
+    run(**given, __name__="__mp_main__")  # what a worker calls the program
+    assert started == []
+    run(**given)
+    assert started == [2]
 
 
-@fix("shared-memory", "worker-died", "worker-options", "too-many-workers", "pinning-without-gpu")
+@fix("worker-crashed")
+def _(run):
+    import faulthandler
+    before = faulthandler.is_enabled()
+    faulthandler.disable()
+    with open("log", "w") as log, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stderr", log)
+        assert len(run(dataset=TensorDataset(*data()))["loader"]) == 1 and faulthandler.is_enabled()
+    faulthandler.disable()
+    if before:
+        faulthandler.enable()
+
+
+@fix("shared-memory", "worker-died", "worker-options", "too-many-workers", "pinning-without-gpu", "pin-memory-device")
 def _(run):
     assert len(run(dataset=TensorDataset(*data()))["loader"]) in (1, 8)
 
@@ -246,13 +450,29 @@ def _(run):
 
 @fix("child-process")
 def _(run):
-    assert "batches" not in run(loader=DataLoader(TensorDataset(*data())))
+    before = set(multiprocessing.active_children())
+    loader = DataLoader(TensorDataset(*data()), num_workers=1)
+    batches = iter(loader)
+    assert set(multiprocessing.active_children()) - before  # the worker of one that is still held
+    del batches
+    run(loader=loader)
+    assert not set(multiprocessing.active_children()) - before
 
 
 @fix("ragged-batch")
 def _(run):
-    X, y = next(iter(run(dataset=[(torch.ones(2), 0), (torch.ones(5), 1)])["loader"]))
-    assert X.shape == (2, 5) and y.tolist() == [0, 1]
+    for dataset in ([(torch.ones(2), 0), (torch.ones(5), 1)], [(torch.ones(5), 0), None]):
+        with pytest.raises((RuntimeError, TypeError)):
+            next(iter(DataLoader(dataset, 2)))
+        X, y = next(iter(run(dataset=dataset)["loader"]))
+        assert X.shape == (len(y), 5) and y.tolist() == [0, 1][:len(y)]
+    try:
+        from torchvision.transforms import v2
+    except ImportError:  # the book runs without it
+        return
+    resize = eval(run.code.split("in the dataset: ")[1].split("\n")[0], {"v2": v2})
+    images = [(resize(torch.ones(3, *size)), 0) for size in ((20, 30), (40, 10))]
+    assert next(iter(DataLoader(images, 2)))[0].shape == (2, 3, 224, 224)
 
 
 @fix("pinned-on-gpu", gpus=True)
@@ -260,9 +480,27 @@ def _(run):
     assert next(iter(run(dataset=TensorDataset(*data(gpu())))["loader"]))[0].device == gpu()
 
 
-@fix("generator-device")
+@fix("generator-device", gpus=True)
 def _(run):
-    assert len(next(iter(run(dataset=TensorDataset(*data()), device=CPU)["loader"]))[0]) == 8
+    dataset = TensorDataset(*data())
+    torch.set_default_device("cuda")
+    try:
+        with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator but found 'cpu'"):
+            next(iter(DataLoader(dataset, 64, shuffle=True)))
+        assert len(next(iter(run(dataset=dataset)["loader"]))[0]) == 8
+    finally:
+        torch.set_default_device(None)
+
+
+@fix("generator-on-gpu", gpus=True)
+def _(run):
+    dataset = TensorDataset(*data())
+    with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'cuda'"):
+        next(iter(DataLoader(dataset, 64, shuffle=True, generator=torch.Generator("cuda"))))
+    assert len(next(iter(run(dataset=dataset)["loader"]))[0]) == 8
+    lines = [line.lstrip("# ") for line in run.code.split("\n") if line.startswith("#")]
+    lines[0] = lines[0].removeprefix("on a GPU: ")
+    exec("\n".join(lines), {"torch": torch, "device": gpu()})
 
 
 @fix("dtype-mismatch")
@@ -322,11 +560,17 @@ def _(run):
 
 @fix("tf32-mixed")
 def _(run):
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = torch.get_float32_matmul_precision()
     try:
+        matmul.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision = "tf32", "ieee", "tf32"
+        for switch in (matmul, cudnn):
+            with pytest.raises(RuntimeError, match="mix of the legacy and new APIs"):
+                switch.allow_tf32
         run()
-        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.get_float32_matmul_precision() == "high" and matmul.allow_tf32 and cudnn.allow_tf32
     finally:
+        cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = "tf32"
         torch.set_float32_matmul_precision(before)
 
 
@@ -354,20 +598,29 @@ def _(run):
     assert left["Y"].device == left["Z"].device == CPU
 
 
-@fix("capturable")
+@fix("capturable", gpus=True)
 def _(run):
-    net = nn.Linear(2, 2)
-    run(net=net, device=CPU, state=torch.optim.Adam(net.parameters()).state_dict())
+    for here, there in ((CPU, gpu()), (gpu(), CPU), (gpu(), gpu())):
+        for capturable in {False, there.type == "cuda"}:
+            net = nn.Linear(2, 2).to(there)
+            old = torch.optim.Adam(net.parameters(), capturable=capturable)
+            net(torch.ones(1, 2, device=there)).sum().backward()
+            old.step()
+            left = run(net=net, device=here, state=old.state_dict())
+            left["net"](torch.ones(1, 2, device=here)).sum().backward()
+            left["optimizer"].step()
+            assert left["optimizer"].param_groups[0]["capturable"] == (here.type == "cuda")
+            assert {state["step"].item() for state in left["optimizer"].state.values()} == {2}
 
 
 @contextlib.contextmanager
-def one_process():
+def one_process(**more):
     """The variables that torchrun sets, for one process, and no process group left behind."""
     import socket
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    given = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    given = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **more}
     os.environ.update(given)
     try:
         yield
@@ -378,10 +631,42 @@ def one_process():
             del os.environ[name]
 
 
-@fix("no-process-group", "nccl-without-gpus")
+@fix("no-process-group", "nccl-without-gpus", "nccl-timeout")
 def _(run):
-    with one_process():
+    asked = {}
+
+    def init(backend=None, _init=torch.distributed.init_process_group, **options):
+        asked.update(options)
+        _init("gloo", **options)
+
+    with one_process(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.distributed, "init_process_group", init)
         run()
+        torch.distributed.all_reduce(torch.ones(1))
+    assert ("timeout" in run.code) == ("timeout" in asked)
+    assert not asked or asked["timeout"] > torch.distributed.constants.default_pg_timeout
+
+
+@fix("no-process-group", "nccl-error", gpus=True)
+def _(run):
+    backends = []
+    with one_process(LOCAL_RANK="1"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.distributed, "init_process_group", backends.append)
+        run()
+        assert torch.cuda.current_device() == 1 and backends in ([], ["nccl"])
+        torch.cuda.set_device(0)
+
+
+@fix("port-in-use")
+def _(run):
+    import socket
+    with one_process(), socket.socket() as taken:
+        taken.bind(("127.0.0.1", int(os.environ["MASTER_PORT"])))
+        taken.listen()
+        with pytest.raises(RuntimeError, match="EADDRINUSE|ddress already in use"):
+            torch.distributed.init_process_group("gloo")
+        run()
+        torch.distributed.init_process_group("gloo")
         torch.distributed.all_reduce(torch.ones(1))
 
 

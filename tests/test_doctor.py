@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import d2l_gpu as d2l
-from d2l_gpu.doctor import cgroups, findings, gpu_rules, host_rules, probes
+from d2l_gpu.doctor import builds, cgroups, gpu_rules, host_rules, probes
 from d2l_gpu.doctor.imports import explain_import
 from d2l_gpu.doctor.probes import Facts, Gpu, gather
 from d2l_gpu.doctor.report import WIDTH, Report
@@ -27,7 +27,7 @@ def machine(**changes):
     """The report on a laptop without a GPU that has the CUDA wheel, apart from `changes`."""
     usual = dict(python=(3, 12, 1), torch="2.14.1+cu130", torchvision="0.29.1+cu130", cuda_build="13.0", archs=NEW,
                  pci_gpus=0, memory=16 * GIB, memory_available=12 * GIB, cores=8, machine_cores=8, threads=8, shm=8 * GIB,
-                 start_method="fork", open_files=1024, disk_free=50 * GIB, package="0.1.0")
+                 shm_free=7 * GIB, start_method="fork", open_files=4096, disk_free=50 * GIB, package="0.1.0")
     return Report(Facts(**usual | changes))
 
 
@@ -56,14 +56,22 @@ def driver(number, **more):
     ("python", dict(python=(3, 11, 0)), "ok", "3.11.0", ""),
     ("python", dict(python=(3, 10, 14)), "problem", "3.10.14 is older than 3.11", "newer"),
     ("torch", dict(torch="2.9.0"), "ok", "CUDA 13.0", ""),
-    ("torch", dict(torch="2.8.0+cu128"), "problem", "older than 2.9", "--upgrade"),
+    ("torch", dict(torch="2.8.0+cu128"), "problem", "older than 2.9", "--force-reinstall torch torchvision\n"),
     ("torch", CPU_WHEEL, "ok", "without CUDA", ""),
     ("torch", dict(cuda_build=None, hip_build="6.4"), "ok", "ROCm 6.4", ""),
     ("torch", dict(torch=None, torch_error="ImportError: libcublas.so.13: cannot open shared object file"), "problem",
      "libcublas.so.13", "pip install"),
-    ("torchvision", dict(torchvision="0.28.0"), "warning", "goes with 0.29", "--force-reinstall"),
+    ("torchvision", dict(torchvision="0.28.0"), "warning", "goes with 0.29", "Install both at once:\n    python -m pip install --force-reinstall torch torchvision\n"),
+    ("torchvision", driver("535.54.03", torchvision="0.28.0", torch="2.14.1+cu126", cuda_build="12.6", gpus=[T4]), "warning", "goes with",
+     '"torch<2.15" torchvision --index-url https://download.pytorch.org/whl/cu126'),
+    ("torchvision", dict(torchvision="0.28.0", torch="2.14.1+cu126", cuda_build="12.6"), "warning", "goes with", "whl/cu126"),
+    ("torchvision", dict(torchvision="0.28.0", system="Windows"), "warning", "goes with", "whl/cu130"),
+    ("torchvision", dict(torchvision="0.28.0", system="Darwin", cuda_build=None), "warning", "goes with", "torch torchvision\n"),
+    ("torchvision", CPU_WHEEL | dict(torchvision="0.28.0"), "warning", "goes with", "whl/cpu"),
+    ("torchvision", dict(torchvision="0.28.0", cuda_build=None, hip_build="6.4.43482-0f2d60242"), "warning", "goes with", "whl/rocm6.4"),
+    ("torchvision", driver("535.54.03", torchvision="0.28.0", places=["Kaggle"]), "warning", "goes with", "the torch that belongs there"),
     ("torchvision", dict(torchvision_error="RuntimeError: operator torchvision::nms does not exist"), "problem",
-     "torchvision 0.29.1+cu130 cannot be imported: torchvision was built for another release", "both at once"),
+     "torchvision 0.29.1+cu130 cannot be imported: torchvision was built for another release", "--force-reinstall torch"),
     ("torchvision", dict(torch="unknown"), "ok", "0.29.1", ""),
     # the driver
     ("driver", {}, "ok", "no NVIDIA GPU", ""),
@@ -79,7 +87,7 @@ def driver(number, **more):
     ("driver", driver("580.65.05", places=["container"]), "problem", "too old", "Update the driver on the host"),
     ("driver", driver("[N/A]"), "ok", "[N/A]", ""),
     ("driver", driver("580.65.06"), "ok", "580.65.06", ""),
-    ("driver", driver("535.54.03", cuda_error=TOO_OLD), "problem", "too old for torch's CUDA 13.0", "whl/cu126"),
+    ("driver", driver("535.54.03", cuda_error=TOO_OLD), "problem", "too old for torch's CUDA 13.0", '"torch<2.15" torchvision --index-url https://download.pytorch.org/whl/cu126'),
     ("driver", driver("535.54.03", simulated=2), "problem", "too old for torch's CUDA 13.0", "whl/cu126"),
     ("driver", driver("535.54.03", gpus=[T4]), "ok", "535.54.03", ""),  # NVIDIA's compatibility package is installed
     ("driver", driver("535.54.03", cuda_build="12.8"), "ok", "535.54.03", ""),
@@ -89,21 +97,29 @@ def driver(number, **more):
     ("driver", driver("590.1", cuda_build="14.0", driver_cuda="13.1"), "problem", "serves CUDA up to 13.1", "Update"),
     ("driver", driver("590.1", cuda_build="14.0", cuda_error=TOO_OLD), "problem", "too old", "Update the driver"),
     ("driver", driver("535.54.03", places=["Colab"]), "problem", "too old", "not yours to change"),
-    ("driver", CPU_WHEEL | DRIVER, "warning", "built without CUDA", "whl/cu130"),
+    ("driver", CPU_WHEEL | DRIVER, "warning", "built without CUDA", "--force-reinstall torch torchvision\n"),
+    ("driver", CPU_WHEEL | DRIVER | dict(system="Windows"), "warning", "built without CUDA", "torch torchvision --index-url https://download.pytorch.org/whl/cu130"),
+    ("driver", CPU_WHEEL | driver("470.82"), "warning", "built without CUDA", "Update the driver (https://www.nvidia.com/drivers) to 525.60.13"),
+    ("driver", CPU_WHEEL | driver("[N/A]"), "warning", "built without CUDA", "whl/cu126"),
+    ("driver", CPU_WHEEL | DRIVER | dict(places=["Colab"]), "warning", "built without CUDA", "the torch that belongs there"),
     ("driver", CPU_WHEEL | driver("535.54.03"), "warning", "built without CUDA", "whl/cu126"),
     ("driver", dict(driver_error="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."), "problem",
-     "couldn't communicate", "Secure Boot"),
+     "couldn't communicate", "ask its administrator); after"),
+    ("driver", dict(driver_error="it couldn't communicate with the NVIDIA driver."), "problem", "", "Secure Boot"),
     ("driver", dict(driver_error="Failed to initialize NVML: Driver/library version mismatch"), "problem", "mismatch",
-     "restart the machine"),
+     "restart the machine if it is yours alone"),
     ("driver", dict(driver_error="Failed to initialize NVML: Unknown Error", places=["container"]), "problem",
      "Unknown Error", "container anew"),
     ("driver", dict(driver_error="No devices were found"), "problem", "finds no GPU", "given one"),
-    ("driver", dict(driver_error="timed out after 20 seconds"), "problem", "timed out", "Restart the machine"),
+    ("driver", dict(driver_error="timed out after 20 seconds"), "problem", "timed out", "First restart the machine if it is yours alone (on a shared one"),
     ("driver", dict(driver_error="timed out after 20 seconds", gpus=[T4]), "warning", "timed out", ""),
     ("driver", CPU_WHEEL | dict(driver_error="timed out after 20 seconds"), "warning", "timed out", ""),
     # CUDA as PyTorch sees it
     ("cuda", DRIVER | dict(cuda_error="CUDA unknown error - this may be due to an incorrectly set up environment.\nMore"),
-     "problem", "cannot use it: CUDA unknown error - this may be due to an incorrectly set up environment.", "Restart"),
+     "problem", "cannot use it: CUDA unknown error - this may be due to an incorrectly set up environment.", "sudo rmmod nvidia_uvm"),
+    ("cuda", DRIVER | dict(cuda_error="CUDA unknown error", places=["container"]), "problem", "", "Restart Python, or the notebook's kernel. If it"),
+    ("cuda", DRIVER | dict(cuda_error="Error 802: system not yet initialized"), "problem", "802", "nvidia-fabricmanager, of the driver's own version"),
+    ("cuda", DRIVER | dict(cuda_error="CUDA driver error: strange"), "problem", "strange", "ask its administrator"),
     ("cuda", DRIVER, "problem", "shows it no GPU", ""),
     ("cuda", DRIVER | dict(environment={"CUDA_VISIBLE_DEVICES": ""}, cuda_error="No CUDA GPUs are available"), "warning",
      "CUDA_VISIBLE_DEVICES hides every GPU", "Unset it"),
@@ -115,6 +131,10 @@ def driver(number, **more):
     # each GPU
     ("cuda:0", WITH_T4, "ok", "15.0 GiB, 14.0 GiB of it free, compute capability 7.5; no bfloat16", ""),
     ("cuda:0", DRIVER | dict(gpus=[P100]), "problem", "no code for it (it has 7.5, 8.0", "whl/cu126"),
+    ("cuda:0", driver("510.47", gpus=[P100]), "problem", "no code for it", "Update the driver (https://www.nvidia.com/drivers) to 525"),
+    ("cuda:0", driver("570.10", gpus=[Gpu("RTX 5090", (12, 0))], archs=["sm_90"]), "problem", "12.0", "to 580.65.06 or newer"),
+    ("cuda:0", driver("570.10", gpus=[Gpu("H100", (9, 0))], archs=["sm_80"], cuda_build="12.6") | dict(archs=["sm_70"]), "problem", "9.0", "whl/cu126"),
+    ("cuda:0", DRIVER | dict(gpus=[P100], places=["Colab"]), "problem", "6.0", "the torch that belongs there"),
     ("cuda:0", DRIVER | dict(gpus=[P100], places=["Kaggle"]), "problem", "compute capability 6.0", "T4 x2"),
     ("cuda:0", DRIVER | dict(gpus=[P100], archs=["sm_50", "sm_60", "sm_90"], cuda_build="12.6"), "ok", "P100", ""),
     ("cuda:0", DRIVER | dict(gpus=[Gpu("GTX 750", (5, 0))]), "problem", "5.0", "whl/cu126"),
@@ -122,7 +142,7 @@ def driver(number, **more):
     ("cuda:0", DRIVER | dict(gpus=[Gpu("unknown to all", free=GIB)]), "ok", "unknown to all", ""),
     ("cuda:0", DRIVER | dict(gpus=[dataclasses.replace(T4, error="CUDA error: unspecified launch failure")]), "problem",
      "launch failure", "restart Python"),
-    ("cuda:0", DRIVER | dict(gpus=[Gpu("RTX 5090", (12, 0))], archs=["sm_50", "sm_90"]), "problem", "12.0", "--upgrade"),
+    ("cuda:0", DRIVER | dict(gpus=[Gpu("RTX 5090", (12, 0))], archs=["sm_50", "sm_90"]), "problem", "12.0", "--force-reinstall torch torchvision\n"),
     ("cuda:0", DRIVER | dict(gpus=[dataclasses.replace(T4, free=7 * GIB)]), "warning", "other programs hold", "nvidia-smi"),
     ("cuda:0", DRIVER | dict(gpus=[dataclasses.replace(T4, free=7 * GIB, own=5 * GIB)]), "ok", "7.0 GiB of it free", ""),
     ("cuda:0", DRIVER | dict(gpus=[dataclasses.replace(T4, error="CUDA error: device-side assert triggered\nmore")]), "problem",
@@ -150,12 +170,15 @@ def driver(number, **more):
     ("cores", dict(cpu_limit=2.5), "warning", "the time of 2.5", "OMP_NUM_THREADS=2"),
     ("cores", dict(cpu_limit=0.5, threads=1), "ok", "the time of 0.5", ""),
     ("cores", dict(cores=4), "warning", "8 threads", "OMP_NUM_THREADS=4"),
-    ("/dev/shm", dict(shm=64 * 2**20), "warning", "64 MiB", "sudo mount -o remount"),
-    ("/dev/shm", dict(shm=64 * 2**20, places=["container"]), "warning", "Bus error", "--shm-size"),
-    ("/dev/shm", dict(shm=GIB), "ok", "1.0 GiB", ""),
+    ("/dev/shm", dict(shm=64 * 2**20, shm_free=60 * 2**20), "warning", "64 MiB, 60 MiB of it free", "sudo mount -o remount"),
+    ("/dev/shm", dict(shm=64 * 2**20, shm_free=None), "warning", "64 MiB: ", "sudo mount -o remount"),
+    ("/dev/shm", dict(shm=64 * 2**20, shm_free=2**26, places=["container"]), "warning", "Bus error", "--shm-size"),
+    ("/dev/shm", dict(shm=8 * GIB, shm_free=GIB - 2**20), "warning", "8.0 GiB, 1023 MiB of it free", "ls -lh /dev/shm"),
+    ("/dev/shm", dict(shm=GIB, shm_free=GIB), "ok", "1.0 GiB, 1.0 GiB of it free", ""),
     ("start method", {}, "ok", "fork: DataLoader workers see", ""),
     ("start method", dict(start_method="spawn"), "ok", "put it into a module", ""),
     ("open files", dict(open_files=256), "warning", "256", "ulimit -n"),
+    ("open files", dict(open_files=1024), "warning", "1024", "ulimit -n"),  # Linux's default, and what runs out
     ("disk", dict(disk_free=GIB - 1), "warning", "free for temporary files", "TMPDIR"),
     ("container", dict(places=["container"]), "ok", "--shm-size", ""),
     ("WSL", dict(places=["WSL"]), "ok", "Windows", ""),
@@ -168,13 +191,17 @@ def driver(number, **more):
     ("PYTORCH_ALLOC_CONF", dict(environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True"}), "ok", "expandable", ""),
     ("NVIDIA_TF32_OVERRIDE", dict(environment={"NVIDIA_TF32_OVERRIDE": "0"}), "ok", "TF32", ""),
     ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "four"}), "warning", "'four' is no number", ""),
-    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "1"}, threads=1), "ok", "idle", ""),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "1"}, threads=1), "warning", "most of 8 cores idle", "set it to 8"),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "1"}, cores=2, threads=1), "warning", "most of 2", "Unset it"),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "3,2"}, threads=3), "warning", "3,2: operations", "to 8"),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "4"}, threads=4), "ok", "4: so many of 8 cores", ""),
     ("D2L_GPU_SIMULATE", dict(environment={"D2L_GPU_SIMULATE": "two"}), "problem", "'two' is no number", "0, 1 or 2"),
     ("D2L_GPU_SIMULATE", dict(environment={"D2L_GPU_SIMULATE": "2"}), "ok", "2: so many", ""),
     ("CUDA wheels", dict(wheels={"nvidia-cudnn-cu12": "9", "nvidia-cudnn-cu13": "9", "nvidia-nvtx-cu12": "1"}), "warning",
      "nvidia-cudnn is installed for CUDA 12 and 13", "uninstall nvidia-cudnn-cu12\n"),
     ("CUDA wheels", dict(wheels={"nvidia-cudnn-cu12": "9", "nvidia-cudnn-cu13": "9"}, cuda_build="12.8"), "warning", "",
      "uninstall nvidia-cudnn-cu13\n"),
+    ("CUDA wheels", dict(wheels={"nvidia-cudnn-cu12": "9", "nvidia-cudnn-cu13": "9"}, places=["Colab"]), "warning", "", "belongs there"),
     ("CUDA wheels", CPU_WHEEL | dict(wheels={"nvidia-nccl-cu12": "2", "nvidia-nccl-cu13": "2"}), "warning", "",
      "uninstall nvidia-nccl-cu12\n"),
     ("unknown", dict(unknown=["bus: PermissionError: no"]), "warning", "bus: PermissionError", ""),
@@ -193,6 +220,10 @@ def test_the_report_says(name, changes, status, words, way_out):
     ("CUDA_VISIBLE_DEVICES", dict(environment={"CUDA_VISIBLE_DEVICES": ""})),
     ("CUDA_LAUNCH_BLOCKING", dict(environment={"CUDA_LAUNCH_BLOCKING": "0"})),
     ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "8"})),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "1"}, cores=1, threads=1)),
+    ("OMP_NUM_THREADS", dict(environment={"OMP_NUM_THREADS": "1"}, cpu_limit=1.5, threads=1)),
+    ("PYTORCH_ALLOC_CONF", dict(torch_error="ImportError: torch cannot read PYTORCH_ALLOC_CONF=x and ends the process: no",
+                                environment={"PYTORCH_ALLOC_CONF": "x"})),
     ("open files", {}), ("open files", dict(open_files=256, system="Darwin")), ("disk", {}),
     ("CUDA wheels", dict(wheels={"nvidia-cudnn-cu13": "9", "nvidia-nvtx-cu12": "1"})),
 ])
@@ -204,6 +235,10 @@ def test_the_report_is_silent_on(name, changes):
     ("driver", driver("470.82"), "whl/cu126"),                          # too old for CUDA 12 as well
     ("driver", driver("525.60.12", cuda_build="12.8"), "whl/cu126"),
     ("driver", driver("535.54.03", places=["Kaggle"]), "Update the driver"),
+    ("driver", driver("535.54.03", places=["Kaggle"]), "pip install"),
+    ("driver", CPU_WHEEL | DRIVER | dict(places=["Colab"]), "pip install"),
+    ("driver", CPU_WHEEL | driver("470.82"), "pip install"),
+    ("cuda", DRIVER | dict(cuda_error="CUDA unknown error", places=["WSL"]), "rmmod"),
     ("cuda:0", DRIVER | dict(gpus=[Gpu("A100", (8, 0))]), "bfloat16"),
     ("cuda:0", dict(cuda_build=None, hip_build="6.4", gpus=[Gpu("AMD", (7, 5))]), "7.5"),
     ("cuda:0", dict(cuda_build=None, hip_build="6.4", gpus=[Gpu("AMD", (7, 5))]), "bfloat16"),
@@ -236,14 +271,14 @@ def test_the_verdict(changes, device, words):
 
 
 def test_problems_come_first_and_lines_are_short_but_commands_are_whole():
-    report = machine(**driver("535.54.03", places=["container", "Jupyter"], shm=64 * 2**20))
+    report = machine(**driver("535.54.03", places=["container", "Jupyter"], shm=64 * 2**20, shm_free=2**26))
     order = [finding.status for finding in report.findings]
     assert order == sorted(order, key=["problem", "warning", "ok"].index)
     lines = str(report).splitlines()
     assert lines[0].startswith("PROBLEM  driver: ") and "1 problem and 1 warning." in lines[-1]
     assert any(line.startswith("warning  /dev/shm: 64 MiB") for line in lines)
     assert "ok       python        Python 3.12.1" in lines and lines[-2] == "" != lines[-3]
-    assert findings.CUDA_12.strip() in [line.strip() for line in lines]
+    assert f"{builds.AGAIN} {builds.CUDA_12}" in [line.strip() for line in lines]
     assert all(len(line) <= WIDTH for line in lines if not line.startswith("    python"))
 
 
@@ -264,24 +299,39 @@ def test_problems_come_first_and_lines_are_short_but_commands_are_whole():
     ("ImportError: libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent", "MKL", "mkl<2024.1"),
     ("ImportError: libtorch_python.so: undefined symbol: _ZN5torch3jit6Object", "different versions", "python -m venv"),
     ("ImportError: /lib/libstdc++.so.6: version `GLIBCXX_3.4.29' not found", "older than", "libstdcxx-ng"),
+    ("ImportError: /lib/libc.so.6: version `GLIBC_2.32' not found", "the system's C library is older", "newer system, or a container"),
     ("ImportError: numpy.core.multiarray failed to import", "numpy is of another generation", "numpy<2"),
     ("ImportError: DLL load failed while importing _C: The specified module", "Windows library", "vc_redist.x64.exe"),
     ('OSError: [WinError 126] The specified module could not be found. Error loading "c10.dll"', "Windows library", "vc_redist"),
     ("OSError: [WinError 1455] The paging file is too small", "memory", "paging file"),
     ("OSError: libgomp.so.1: cannot allocate memory in static TLS block", "loaded first", "LD_PRELOAD"),
     ("ImportError: dlopen(x): mach-o file, but is an incompatible architecture", "different processors", "arm64"),
-    ("RuntimeError: operator torchvision::nms does not exist", "another release of torch", "both at once"),
+    ("RuntimeError: operator torchvision::nms does not exist", "another release of torch", "torch and torchvision anew"),
     ("PermissionError: [Errno 13] Permission denied: 'x'", "may not read", "python -m venv"),
+    ("ImportError: torch cannot read PYTORCH_ALLOC_CONF=x=1 and ends the process: no", "its allocator", "segments:True"),
     ("SystemError: nobody has seen this", "broken", "python -m venv"),
 ])
 def test_a_failed_import_is_explained(error, meaning, way_out):
-    said = explain_import(error, "PY")
-    assert meaning in said[0] and way_out in said[1]
+    said = explain_import(error, Facts(executable="PY"))
+    assert meaning in said[0] and way_out in said[1] and "{" not in said[0] + said[1]
+
+
+def test_conda_is_no_way_to_another_c_library():
+    assert "libstdcxx" not in explain_import("ImportError: version `GLIBC_2.32' not found", Facts())[1]
+
+
+@pytest.mark.parametrize("error", [
+    "ModuleNotFoundError: No module named 'torch'", "ImportError: libcudart.so.12: cannot open shared object file",
+    "OSError: libtorch_global_deps.so: cannot open shared object file", "SystemError: nobody has seen this",
+])
+def test_a_failed_import_is_mended_with_the_build_that_the_driver_serves(error):
+    assert "whl/cu126" in explain_import(error, Facts(driver="535.54.03"))[1]
+    assert "whl" not in explain_import(error, Facts(driver="580.82.07"))[1]
 
 
 BROKEN = {
     "ImportError": ("torch/__init__.py", "raise ImportError('libcublas.so.13: cannot open shared object file')", "without --no-deps"),
-    "OSError": ("torch/__init__.py", "import ctypes\nctypes.CDLL('libtorch_global_deps.so')", "Install it anew"),
+    "OSError": ("torch/__init__.py", "import ctypes\nctypes.CDLL('libtorch_global_deps.so')", "torchvision anew"),
     "a file torch.py": ("torch.py", "x = 1", "torch.py"),
     "a folder torch": ("torch/notes.txt", "", "torch"),
     "a file random.py": ("random.py", "x = 1", "random.py"),
@@ -322,6 +372,36 @@ def test_the_report_works_without_torch_and_says_why(broken, root):
     assert ("a file or folder of yours" in finding["text"]) == (word in ("torch.py", "torch", "random.py"))
 
 
+ABORTS = """import os, sys
+open("imported", "a").write("once ")
+if "=" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""):
+    sys.stderr.write("terminate called after throwing an instance of 'c10::Error'\\n  what():  Index out of bounds\\n")
+    sys.stderr.flush()
+    os.abort()
+Tensor = Module = None
+raise ImportError("as far as this torch goes")
+"""
+
+
+def test_a_setting_that_ends_the_process_in_torch_is_a_finding(root, tmp_path):
+    (tmp_path / "torch.py").write_text(ABORTS)
+    done = run(["-m", "d2l_gpu", "--json"], root, tmp_path, PYTORCH_CUDA_ALLOC_CONF="expandable_segments=True")
+    assert done.returncode == 1, done.stderr
+    finding = json.loads(done.stdout)["findings"][0]
+    assert finding["name"] == "torch" and "PYTORCH_CUDA_ALLOC_CONF=expandable_segments=True" in finding["text"]
+    assert "Index out of bounds" in finding["text"] and "expandable_segments:True" in finding["remedy"]
+    assert "is told" not in done.stdout
+    done = run(["-m", "d2l_gpu", "explain", str(tmp_path / "torch.py")], root, tmp_path, PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb=128")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("value, imports", [("", 1), ("expandable_segments:True,max_split_size_mb:128", 1), ("backend:native", 2)])
+def test_only_an_unusual_setting_is_tried_in_a_process_of_its_own(root, tmp_path, value, imports):
+    (tmp_path / "torch.py").write_text(ABORTS)
+    run(["-c", "import d2l_gpu"], root, tmp_path, PYTORCH_CUDA_ALLOC_CONF=value, PYTORCH_ALLOC_CONF="")
+    assert (tmp_path / "imported").read_text().split() == ["once"] * imports
+
+
 def test_every_other_name_raises_torchs_reason(broken, root):
     folder, _ = broken
     done = run(["-c", """
@@ -350,7 +430,8 @@ def test_this_machine_has_no_problem_that_the_report_makes_up():
     import torch
     report = d2l.doctor()
     assert isinstance(report, Report) and report.facts.torch == torch.__version__ and not report.facts.unknown
-    assert report.device == ("cuda:0" if torch.cuda.is_available() else report.device)
+    mps = hasattr(torch.backends, "mps") and torch.backends.mps.is_available()
+    assert report.device == ("cuda:0" if torch.cuda.is_available() else "mps" if mps else "cpu")
     if report.facts.driver is None and not report.facts.driver_error:  # a CUDA wheel without a driver, or a CPU wheel
         assert report.count("problem") == 0
 
@@ -406,6 +487,16 @@ def test_a_probe_that_fails_is_named_and_the_others_go_on(monkeypatch):
     assert facts.cores and facts.start_method
     said = " ".join(str(Report(facts)).split())
     assert "could not be found out: memory: OSError" in said and "Way out" not in said
+
+
+def test_the_room_in_shared_memory_is_asked_for(monkeypatch):
+    if not os.path.isdir("/dev/shm"):
+        pytest.skip("a system without /dev/shm")
+    monkeypatch.setattr(probes.shutil, "disk_usage", lambda path: (8 * GIB, 6 * GIB, 2 * GIB) if path == "/dev/shm" else (1, 1, 0))
+    monkeypatch.setattr(probes, "_disk", lambda facts: None)
+    facts = Facts()
+    probes._memory(facts)
+    assert (facts.shm, facts.shm_free) == (8 * GIB, 2 * GIB)
 
 
 def test_where_the_process_runs_is_noticed(monkeypatch):
@@ -497,13 +588,24 @@ def test_the_doctors_modules_do_not_import_torch(root):
 
 
 def test_explain_prints_what_is_known_of_an_error(root, tmp_path):
-    pytest.importorskip("d2l_gpu.doctor.explain")
     text = "RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
     (tmp_path / "error.txt").write_text(text)
     from_file = run(["-m", "d2l_gpu", "explain", str(tmp_path / "error.txt")], root)
     piped = subprocess.run([sys.executable, "-m", "d2l_gpu", "explain"], input=text, capture_output=True, text=True, cwd=root)
     assert from_file.returncode == piped.returncode == 0, piped.stderr
     assert from_file.stdout == piped.stdout and len(piped.stdout.strip()) > 20
+
+
+@pytest.mark.parametrize("arguments", [["RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB."],
+                                       "RuntimeError: CUDA out of memory".split(), ["CUDA out of memory " + "x" * 5000]])
+def test_explain_takes_a_message_in_place_of_a_file(root, arguments):
+    done = run(["-m", "d2l_gpu", "explain", *arguments], root)
+    assert done.returncode == 0 and "The memory of the GPU is full" in done.stdout, done.stderr
+
+
+def test_explain_reads_a_file_whose_name_has_blanks(root, tmp_path):
+    (tmp_path / "my error.txt").write_text("CUDA out of memory")
+    assert "The memory of the GPU is full" in run(["-m", "d2l_gpu", "explain", "my error.txt"], root, tmp_path).stdout
 
 
 def test_explain_says_which_file_it_cannot_read(root):

@@ -5,6 +5,8 @@ from collections import Counter
 
 import notebooks
 import pytest
+import torch
+from torch.serialization import load
 
 from d2l_gpu import checks
 from wrong_answers import WRONG
@@ -66,6 +68,25 @@ def test_three_or_more_wrong_answers_each_get_a_hint_of_their_own(name):
         said[words] = re.sub(r"\d+", "N", verdict)
     assert len(WRONG[name]) >= 3
     assert len(set(said.values())) == len(said), f"{name}: two wrong answers got the same hint"
+
+
+def _masked(path, net):
+    state = torch.load(path, map_location="cpu", weights_only=False)
+    if not isinstance(state, dict):
+        raise TypeError("this file holds no weights")
+    net.load_state_dict(state)
+
+
+def _without_a_place(path, net):
+    net.load_state_dict(load(path))
+
+
+@pytest.mark.parametrize("answer, hint", [(_masked, "made code of its own run"), (_without_a_place, "Say map_location")])
+def test_loading_is_watched_whatever_the_answer_raises_and_however_load_is_called(monkeypatch, answer, hint):
+    from d2l_gpu.checks import errors
+    names = errors._loads  # the prefixes of names are another matter here
+    monkeypatch.setattr(errors, "_loads", lambda answer, path, make, prefix, *rest: names(answer, path, make, "", *rest))
+    assert hint in checks.verdict("errors-3", answer)
 
 
 @pytest.mark.parametrize("name", checks.names())

@@ -353,7 +353,7 @@ WRONG = {
         "map the file to main memory": lambda path, net: _weights(path, net, where=next(net.parameters()).device if next(
             net.parameters()).device.type == "cuda" else "cuda:0"),
         "half of the network": lambda path, net: _weights(path, net, strict=False),
-        "code in it could run": lambda path, net: _weights(path, net, weights_only=False),
+        "made code of its own run": lambda path, net: _weights(path, net, weights_only=False),
         "whose only part is called module": lambda path, net: _weights(path, net, unless=False),
         "from a compiled network (": lambda path, net: _weights(path, net, prefixes=("module.",)),
         "from a network inside": lambda path, net: _weights(path, net, prefixes=()),

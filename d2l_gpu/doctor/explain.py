@@ -26,6 +26,20 @@ This is not in the table of errors. The way to find the cause of any:
 
     net.cpu()(X[:2].cpu())                         # steps 2 and 4
     # step 3, in a terminal: CUDA_LAUNCH_BLOCKING=1 python train.py"""
+_UNKNOWN_AMONG_SEVERAL = """\
+This is not in the table of errors. Where several processes work together, one
+that fails takes the others along, and they complain of it, each in its words:
+  1. Find the first traceback of any process: what the others say (a timeout, a
+     closed connection, ChildFailedError) follows from it.
+  2. Start a single process. If it fails alone, it is an error like any other.
+  3. If only several fail, let each say what it does, and with whom.
+  4. "gloo" in place of "nccl" works on any machine, and slowly: if it helps,
+     look at what joins the GPUs, if not, at the program.
+
+    # step 2, in a terminal: torchrun --standalone --nproc-per-node=1 train.py
+    # step 3: TORCH_DISTRIBUTED_DEBUG=DETAIL NCCL_DEBUG=INFO torchrun ..."""
+_SEVERAL = re.compile(r"nccl|\bgloo\b|\bc10d\b|torch[./\\]distributed|torchrun|\brank ?\d|\b(server|client) socket has failed",
+                      re.IGNORECASE)
 _NOTHING = 'There is no exception in this session yet. Pass one, or a text: d2l.explain("...")'
 
 
@@ -35,18 +49,20 @@ class Explanation:
 
     `error` is the line that names the error, `causes` a list of entries, the likeliest first (empty if the error is not
     known), `notes` a dict from an entry's name to sentences on this very case, `seen` whether the first cause was seen in
-    the frames of a live exception; the others are then not printed.
+    the frames of a live exception; the others are then not printed. `several`: whether several processes are at work.
     """
 
     error: str
     causes: list
     notes: dict = field(default_factory=dict)
     seen: bool = False
+    several: bool = False
 
     def __str__(self):
         if not self.causes:
             head = [_short(self.error), ""] if self.error else []
-            return "\n".join([*head, _UNKNOWN if self.error else _NOTHING])
+            way = _UNKNOWN_AMONG_SEVERAL if self.several else _UNKNOWN
+            return "\n".join([*head, way if self.error else _NOTHING])
         first, *others = self.causes
         here = [textwrap.fill(note, 76, initial_indent="  ", subsequent_indent="  ")
                 for note in self.notes.get(first.name, ())]
@@ -75,13 +91,14 @@ def explain(what=None):
         if what is None:
             return Explanation("", [])
     if isinstance(what, BaseException):
-        pasted = take_apart("".join(traceback.format_exception(what, limit=-40)))
+        text = "".join(traceback.format_exception(what, limit=-40))
+        pasted = take_apart(text)
         seen = evidence(what)
         pasted.error = f"{type(what).__name__}: {_line(what)}".rstrip(": ")
     elif isinstance(what, str):
         if not what.strip():
             raise ValueError("explain got a text without a word: pass the message, or the whole traceback")
-        pasted, seen = take_apart(what), {}
+        text, pasted, seen = what, take_apart(what), {}
     else:
         kind = what.__name__ if isinstance(what, type) else type(what).__name__
         hint = (f"catch one first: try: ... except {kind} as error: d2l.explain(error)"
@@ -92,7 +109,7 @@ def explain(what=None):
     everything = " ".join(pasted.messages)
     notes = {entry.name: facts(entry.name, everything) + seen.get(entry.name, []) for entry in causes}
     return Explanation(pasted.error, causes, {name: said for name, said in notes.items() if said},
-                       bool(causes) and causes[0].name in seen)
+                       bool(causes) and causes[0].name in seen, bool(_SEVERAL.search(text)))
 
 
 def _rank(pasted, seen):

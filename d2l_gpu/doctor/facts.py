@@ -21,16 +21,28 @@ def _out_of_memory(text):
     total = _find(rf"total capacit?y of {_SIZE}", text) or _find(rf"{_SIZE} total capacity", text)
     free = _find(rf"of which {_SIZE} is free", text) or _find(rf"{_SIZE} free", text)
     limit = _find(rf"max allowed: {_SIZE}", text)
+    unused = _find(rf"{_SIZE} is reserved by PyTorch but unallocated", text)
     if asked and limit:
         yield f"It asked for {asked}, and this process may use {limit} in all."
     if not (asked and total and free):
         return
     yield f"It asked for {asked}; the GPU has {total}, of which {free} were free."
-    if _bytes(asked) > _bytes(total):
+    mine = [_find(rf"{_SIZE} is allocated by PyTorch", text), unused] if "is allocated by PyTorch" in text else \
+        [_find(rf"{_SIZE} reserved in total by PyTorch", text)]
+    mine = sum(map(_bytes, filter(None, mine))) if mine[0] else None
+    # In a container the process that failed is listed under a number that is not its own: only PyTorch's part is surely ours.
+    if mine is not None and _bytes(total) - _bytes(free) - mine > _bytes(total) / 2:
+        held = " and ".join(f"process {number} has {held}"
+                            for number, held in re.findall(rf"\bProcess (\d+) has {_SIZE} memory in use", text))
+        yield (f"PyTorch holds {mine / 2**30:.2f} GiB of it here, and others most of it{f' ({held})' if held else ''}. A "
+               "smaller batch helps little: end that program, if it is one that you left running (nvidia-smi), or take "
+               "another GPU.")
+    elif _bytes(asked) > _bytes(total):
         yield "That is more than the whole GPU has: look for a shape that is wrong."
-    elif _bytes(asked) < _bytes(free):
-        yield ("More was free than it asked for, perhaps not in one piece: PYTORCH_ALLOC_CONF=expandable_segments:True, set "
-               "before the program starts, may help.")
+    elif _bytes(asked) < _bytes(free) + (_bytes(unused) if unused else 0):
+        kept = f" (PyTorch keeps {unused} that no tensor uses)" if unused and _bytes(unused) > _bytes(free) else ""
+        yield (f"There was enough for it, but not in one piece{kept}: PYTORCH_ALLOC_CONF=expandable_segments:True, set "
+               "before the program starts, may help more than a smaller batch.")
 
 
 def _host_memory(text):
@@ -42,14 +54,38 @@ def _host_memory(text):
 def _driver(text):
     version = _find(r"found version (\d{4,5})\b", text)
     if version:
-        yield f"The driver runs CUDA {int(version) // 1000}.{int(version) % 1000 // 10} at most."
+        cuda = int(version) // 1000
+        way = ": no build of today serves it, so update it." if cuda < 12 else ": a build for CUDA 12 will do."
+        yield f"The driver runs CUDA {cuda}.{int(version) % 1000 // 10} at most" + (way if cuda < 13 else ".")
 
 
 def _architectures(text):
-    card = _find(r"CUDA capability (sm_\d+) is not compatible", text)
-    built = _find(r"supports CUDA capabilities ((?:sm_\d+ ?)+)", text)
+    card = _find(r"CUDA capability sm_(\d+) is not compatible", text)
+    card = int(card) if card else _capability(r"of (?:cuda|compute) capability (?:\(CC\) )?(\d+\.\d+)", text)
+    built = _find(r"supports CUDA capabilities ((?:(?:sm|compute)_\d+[af]? ?)+)", text)
+    built = [int(number) for number in re.findall(r"sm_(\d+)", built or "")]
+    built = built or [round(10 * float(number)) for number in re.findall(r"(\d+\.\d) which supports hardware CC", text)]
+    ends = _capability(r"\((\d+\.\d+)\) - \(\d", text), _capability(r"\d\) - \((\d+\.\d+)\)", text)
+    built = built or [number for number in ends if number]
     if card and built:
-        yield f"The card is {card}, and this torch has code for {', '.join(built.split())}."
+        yield f"The card is sm_{card}, and this torch has code for {', '.join(f'sm_{number}' for number in built)}."
+        if card > max(built):
+            yield "The card is newer than this torch: take a newer build, the first of the two lines."
+        elif card < min(built):
+            yield ("The card is older than this torch serves: take the build for CUDA 12, the second of the two lines."
+                   if card >= 50 else "No release of torch that this book can use has code for a card of this age.")
+
+
+def _capability(pattern, text):
+    """A compute capability in the text, such as 7.5, as the number 75, or None."""
+    found = _find(pattern, text)
+    return round(10 * float(found)) if found else None
+
+
+def _cublas(text):
+    if "cublasCreate" in text and "ssert" not in text:
+        yield ("cuBLAS could not start, and does not say why: an assert before it is one reason, a GPU whose memory is full "
+               "another, a second CUDA library found through LD_LIBRARY_PATH a third.")
 
 
 def _labels(text):
@@ -105,8 +141,8 @@ def _workers(text):
 _FACTS = {
     "out-of-memory": _out_of_memory, "host-memory": _host_memory, "driver-too-old": _driver,
     "no-kernel-image": _architectures, "target-out-of-range": _labels, "checkpoint-device": _checkpoint,
-    "wrapped-names": _prefix, "weights-only": _global, "unpicklable-worker": _pickled, "device-name": _device_name,
-    "flatten-first": _widths, "too-many-workers": _workers,
+    "wrapped-names": _prefix, "weights-only": _global, "unpicklable-worker": _pickled, "unpicklable-file": _pickled,
+    "device-name": _device_name, "device-assert": _cublas, "flatten-first": _widths, "too-many-workers": _workers,
 }
 
 

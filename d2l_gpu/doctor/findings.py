@@ -10,16 +10,6 @@ def command(line):
     return f"\n    {line}\n"
 
 
-PIP = "python -m pip install --force-reinstall"
-BOTH = command(f"{PIP} torch torchvision")
-FRESH = ("Make a fresh environment, which leaves the broken one as it is, and activate it:" + command("python -m venv fresh")
-         + "Then:" + command("python -m pip install torch torchvision"))
-# Builds for CUDA. PyPI has none for Windows; the last release for CUDA 12, and with it for GPUs older than compute
-# capability 7.5, is 2.14 (https://github.com/pytorch/pytorch/issues/190385).
-CUDA_13 = command(f"{PIP} torch torchvision --index-url https://download.pytorch.org/whl/cu130")
-CUDA_12 = command(f'{PIP} "torch<2.15" torchvision --index-url https://download.pytorch.org/whl/cu126')
-
-
 @dataclass
 class Finding:
     """One line of a report: what was looked at, "ok", "warning" or "problem", what was found, and the way out.

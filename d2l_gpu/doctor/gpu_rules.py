@@ -5,14 +5,12 @@ what works worse than it could. No GPU at all is ok: the book runs without one.
 """
 
 from ..machine import _built_for, _count, _first_line, _has_code_for
-from .findings import BOTH, CUDA_12, CUDA_13, OK, PROBLEM, WARNING, Finding, command, numbers, size
+from .builds import AGAIN, CUDA_12, install, managed, oldest_driver, update_the_driver
+from .findings import OK, PROBLEM, WARNING, Finding, command, numbers, size
 from .imports import explain_import
 
-#: The oldest driver that serves a major version of CUDA, on Linux and on Windows. Source: NVIDIA, "CUDA Compatibility",
-#: minor version compatibility (13: 580, 12: 525), and the CUDA Toolkit's release notes, table of minimum driver versions.
-OLDEST_DRIVER = {12: ("525.60.13", "528.33"), 13: ("580.65.06", "580")}
-UPGRADE = command("python -m pip install --upgrade torch torchvision")
 OLDEST_TORCH, OLDEST_PYTHON = (2, 9), (3, 11)
+RESTART = "restart the machine if it is yours alone (on a shared one that ends the work of others: ask its administrator)"
 
 
 def python(f):
@@ -27,12 +25,12 @@ def python(f):
 
 def torch(f):
     if f.torch_error:
-        meaning, way_out = explain_import(f.torch_error, f.executable, f.shadows)
+        meaning, way_out = explain_import(f.torch_error, f)
         yield Finding("torch", PROBLEM, f"cannot be imported: {meaning}. Its own words: {_first_line(f.torch_error)}",
                       way_out)
     elif f.torch and numbers(f.torch)[:2] < OLDEST_TORCH:
         yield Finding("torch", PROBLEM, f"torch {f.torch} is older than 2.9, which this book needs",
-                      "Install a newer one:" + UPGRADE)
+                      install(f, "Install a newer one:"))
     elif f.torch:
         build = (f"built for CUDA {f.cuda_build}" if f.cuda_build else
                  f"built for ROCm {f.hip_build}" if f.hip_build else "built without CUDA")
@@ -42,7 +40,7 @@ def torch(f):
 def torchvision(f):
     """Releases go in pairs: torch 2.9 with torchvision 0.24, and so on (https://github.com/pytorch/vision#installation)."""
     if f.torchvision_error:
-        meaning, way_out = explain_import(f.torchvision_error)
+        meaning, way_out = explain_import(f.torchvision_error, f)
         yield Finding("torchvision", PROBLEM, f"torchvision {f.torchvision or ''} cannot be imported: {meaning}. "
                       f"Its own words: {_first_line(f.torchvision_error)}", way_out)
     elif f.torch and f.torchvision is None:
@@ -52,16 +50,9 @@ def torchvision(f):
         pair = (0, release[-1] + 15) if release[:1] == (2,) else numbers(f.torchvision)[:2]
         if numbers(f.torchvision)[:2] != pair:
             yield Finding("torchvision", WARNING, f"torchvision {f.torchvision} was not made for torch {f.torch}, "
-                          "which goes with {}.{}".format(*pair), "Install both at once:" + BOTH)
+                          "which goes with {}.{}".format(*pair), install(f, "Install both at once:"))
         else:
             yield Finding("torchvision", OK, f"torchvision {f.torchvision}, which goes with this torch")
-
-
-def _update_the_driver(f, version):
-    if "Colab" in f.places or "Kaggle" in f.places:
-        return "The driver is not yours to change: restart the session and leave the torch that is there."
-    where = " on Windows, not inside WSL," if "WSL" in f.places else " on the host" if "container" in f.places else ""
-    return f"Update the driver{where} (https://www.nvidia.com/drivers){f' to {version} or newer' if version else ''}."
 
 
 def driver(f):
@@ -72,26 +63,27 @@ def driver(f):
         here = f"NVIDIA driver {f.driver}{serves}, {_count(f.cards or 0, 'GPU')}"
         if f.torch and not on_cuda and not f.hip_build:
             yield Finding("driver", WARNING, f"{here}, but this torch is built without CUDA: the GPU lies idle",
-                          "Install one with CUDA:" + (CUDA_12 if numbers(f.driver) < (580,) else CUDA_13))
+                          install(f, "Install one with CUDA:"))
         elif on_cuda and not f.gpus and (old := _too_old(f)) is not None:
             major = int(f.cuda_build.split(".")[0])
-            other = f" Or install a build for CUDA 12:{CUDA_12}" if major > 12 and numbers(f.driver) >= (525, 60) else ""
+            older = major > 12 and not managed(f) and numbers(f.driver) >= numbers(oldest_driver(f, 12))
+            other = " Or install a build for CUDA 12:" + command(f"{AGAIN} {CUDA_12}") if older else ""
             yield Finding("driver", PROBLEM, f"NVIDIA driver {f.driver} is too old for torch's CUDA {f.cuda_build}{old}",
-                          _update_the_driver(f, _oldest_driver(f)) + other)
+                          update_the_driver(f, oldest_driver(f, major)) + other)
         else:
             yield Finding("driver", OK, here)
     elif f.driver_error:
         said = f.driver_error.lower()
         text = f"nvidia-smi does not answer: {f.driver_error}"
-        remedy = "Restart the machine. If that does not help, install the driver anew."
+        remedy = f"First {RESTART}. If that does not help, install the driver anew."
         if "no devices" in said:
             text, remedy = "the NVIDIA driver finds no GPU", "Look whether the machine, virtual or not, has been given one."
         elif "version mismatch" in said:
-            remedy = "The driver was updated while the old one runs: restart the machine."
+            remedy = f"The driver was updated while the old one runs: {RESTART}."
         elif "container" in f.places:
             remedy = "Start the container anew, with --gpus all; then look at nvidia-smi on the host."
         elif "couldn't communicate" in said:
-            remedy = ("The driver is installed and not loaded: restart; after an update of the kernel install it anew; "
+            remedy = (f"The driver is installed and not loaded: {RESTART}; after an update of the kernel install it anew; "
                       "with Secure Boot its module must be signed.")
         yield Finding("driver", unusable, text, remedy)
     elif f.driver_module and not f.gpus:
@@ -107,14 +99,9 @@ def driver(f):
         yield Finding("driver", OK, f"no NVIDIA driver{none}: the book needs none")
 
 
-def _oldest_driver(f):
-    linux, windows = OLDEST_DRIVER.get(int(f.cuda_build.split(".")[0]), (None, None))
-    return windows if f.system == "Windows" or "WSL" in f.places else linux
-
-
 def _too_old(f):
     """Why the driver is too old for this build, as the end of a sentence; None if it is not."""
-    oldest = _oldest_driver(f)
+    oldest = oldest_driver(f, int(f.cuda_build.split(".")[0]))
     if oldest and () < numbers(f.driver) < numbers(oldest):  # a version that is not in numbers is not judged
         return f", which needs {oldest}"
     if f.driver_cuda and int(f.driver_cuda.split(".")[0]) < int(f.cuda_build.split(".")[0]):
@@ -146,9 +133,18 @@ def cuda(f):
                           "Run python -m d2l_gpu in a terminal: it gives PyTorch's reason.")
         else:
             reason = _first_line(f.cuda_error) if f.cuda_error else "the driver shows it no GPU"
-            yield Finding("cuda", PROBLEM, f"the driver is there, and PyTorch cannot use it: {reason}",
-                          "Restart Python, or the notebook's kernel; then the machine. If it stays: nvidia-smi -q, and give "
-                          "the message to python -m d2l_gpu explain.")
+            yield Finding("cuda", PROBLEM, f"the driver is there, and PyTorch cannot use it: {reason}", _no_start(f, reason))
+
+
+def _no_start(f, reason):
+    """The way out where the driver answers and CUDA does not start."""
+    if "802" in reason or "not yet initialized" in reason:
+        return ("The GPUs of this server are joined by NVSwitch, and wait for the service nvidia-fabricmanager, of the "
+                "driver's own version: its administrator starts it." + command("systemctl status nvidia-fabricmanager"))
+    reload = ("After sleep, load a part of the driver anew:" + command("sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm")
+              if "unknown error" in reason and f.system == "Linux" and not f.places else "")
+    return (f"Restart Python, or the notebook's kernel. {reload}If it stays, {RESTART}. Then: nvidia-smi -q, and give the "
+            "message to python -m d2l_gpu explain.")
 
 
 def gpus(f):
@@ -182,11 +178,11 @@ def _unusable(f, gpu, text):
         built_for = [have for _, have in _built_for(f.archs)]
         has = ", ".join("{}.{}".format(*have) for have in built_for)
         if gpu.capability >= min(built_for):
-            way_out = "A newer torch may have it:" + UPGRADE
+            way_out = install(f, "A newer torch may have it:")
         elif "Kaggle" in f.places:
             way_out = "Choose the accelerator GPU T4 x2 in the notebook's settings."
         elif gpu.capability >= (5, 0):  # Maxwell, Pascal, Volta: https://github.com/pytorch/pytorch/issues/172352
-            way_out = f"Install the build that still has it:{CUDA_12}"
+            way_out = install(f, "Install the build that still has it:")
         else:
             way_out = "No release of torch that this book needs has it."
         return (f"{text}: this build of torch has no code for it (it has {has})",

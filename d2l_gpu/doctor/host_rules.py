@@ -6,13 +6,14 @@ Each rule takes `Facts` and yields findings, as those in gpu_rules.py do.
 import re
 
 from ..machine import _count
-from .findings import BOTH, OK, PROBLEM, WARNING, Finding, command, size
+from .builds import install, managed
+from .findings import OK, PROBLEM, WARNING, Finding, command, size
 from .gpu_rules import hidden
 
 SMALL_SHM = 2**30       # Docker gives 64 MiB; a few workers' batches of pictures want more
 LITTLE_MEMORY = 2 * 2**30
 LITTLE_DISK = 2**30
-FEW_FILES = 1024        # what Linux gives by default; a worker holds one for each tensor under way
+FEW_FILES = 1024        # what Linux gives by default, and what runs out: one for each tensor that a worker sends
 
 
 def memory(f):
@@ -30,16 +31,20 @@ def memory(f):
         yield Finding("memory", OK, text)
 
 
+def _may_use(f):
+    """How many cores' worth of time this process may take; None if that is not known."""
+    return f.cores if f.cores is None or f.cpu_limit is None else max(1, min(f.cores, int(f.cpu_limit)))
+
+
 def cores(f):
     if f.cores is None:
         return
     text = f"{_count(f.cores, 'core')} for this process"
     if f.machine_cores and f.machine_cores > f.cores:
         text += f", of the machine's {f.machine_cores}"
-    may_use = f.cores
+    may_use = _may_use(f)
     if f.cpu_limit is not None and f.cpu_limit < f.cores:
         text += f", and the time of {f.cpu_limit:g} (a limit of the container or job)"
-        may_use = max(1, int(f.cpu_limit))
     if f.threads:
         text += f"; {_count(f.threads, 'thread')} for one operation"
     if f.threads and f.threads > may_use:
@@ -53,15 +58,21 @@ def shared_memory(f):
     """The DataLoader's workers hand their batches over in /dev/shm (https://github.com/pytorch/pytorch/issues/5040)."""
     if f.shm is None:
         return
-    if f.shm >= SMALL_SHM:
-        yield Finding("/dev/shm", OK, size(f.shm))
+    room, text = f.shm, size(f.shm)
+    if f.shm_free is not None:
+        room, text = f.shm_free, f"{text}, {size(f.shm_free)} of it free"
+    if room >= SMALL_SHM:
+        yield Finding("/dev/shm", OK, text)
         return
-    inside = "container" in f.places
-    yield Finding("/dev/shm", WARNING, f"{size(f.shm)}: a DataLoader's workers hand their batches over through it; if one "
-                  'does not fit, a worker dies of a "Bus error"',
-                  "Start the container with --shm-size=8g or --ipc=host (Kubernetes: an emptyDir of medium Memory at "
-                  "/dev/shm), or set num_workers=0." if inside else
-                  "Set num_workers=0, or enlarge it:" + command("sudo mount -o remount,size=8g /dev/shm"))
+    if f.shm >= SMALL_SHM:
+        remedy = "Look at what fills it, and delete the torch_ files of programs that are gone:" + command("ls -lh /dev/shm")
+    elif "container" in f.places:
+        remedy = ("Start the container with --shm-size=8g or --ipc=host (Kubernetes: an emptyDir of medium Memory at "
+                  "/dev/shm), or set num_workers=0.")
+    else:
+        remedy = "Set num_workers=0, or enlarge it:" + command("sudo mount -o remount,size=8g /dev/shm")
+    yield Finding("/dev/shm", WARNING, f"{text}: a DataLoader's workers hand their batches over through it; if one does not "
+                  'fit, a worker dies of a "Bus error"', remedy)
 
 
 def start_method(f):
@@ -73,7 +84,7 @@ def start_method(f):
 
 
 def open_files(f):
-    if f.open_files is not None and f.system == "Linux" and f.open_files < FEW_FILES:
+    if f.open_files is not None and f.system == "Linux" and f.open_files <= FEW_FILES:
         yield Finding("open files", WARNING, f'at most {f.open_files}: DataLoader workers may end with "Too many open files"',
                       "Before Python starts:" + command("ulimit -n 4096")
                       + "Or in Python:" + command("torch.multiprocessing.set_sharing_strategy('file_system')"))
@@ -131,7 +142,7 @@ def settings(f):
         yield Finding("PYTORCH_NO_CUDA_MEMORY_CACHING", WARNING, "every tensor asks the driver for memory, which is slow",
                       "Unset it.")
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        if env.get(name):
+        if env.get(name) and name not in (f.torch_error or ""):
             yield Finding(name, OK, f"the allocator of GPU memory is told {env[name]}")
     if env.get("NVIDIA_TF32_OVERRIDE"):
         yield Finding("NVIDIA_TF32_OVERRIDE", OK, f"{env['NVIDIA_TF32_OVERRIDE']}: it overrides what PyTorch says about TF32")
@@ -139,8 +150,13 @@ def settings(f):
     if threads and not re.fullmatch(r"\d+(,\d+)*", threads):
         yield Finding("OMP_NUM_THREADS", WARNING, f"{threads!r} is no number, and is not heeded",
                       "Set it to a number, or unset it.")
-    elif threads and f.cores and int(threads.split(",")[0]) < f.cores:
-        yield Finding("OMP_NUM_THREADS", OK, f"{threads}: operations on the CPU leave other cores idle")
+    elif threads and (may_use := _may_use(f)) and (n := int(threads.split(",")[0])) < may_use:
+        if n == 1 or 2 * n < may_use:  # half of them is usual: a core may count twice
+            yield Finding("OMP_NUM_THREADS", WARNING, f"{threads}: operations on the CPU leave most of {may_use} cores idle",
+                          f"Unset it, or set it to {may_use}, before Python starts. (torchrun sets it to 1 for each of its "
+                          "processes.)")
+        else:
+            yield Finding("OMP_NUM_THREADS", OK, f"{threads}: so many of {may_use} cores work on one operation")
     simulate = env.get("D2L_GPU_SIMULATE", "").strip()
     if simulate and not simulate.isdecimal():
         yield Finding("D2L_GPU_SIMULATE", PROBLEM, f"{simulate!r} is no number of GPUs: ensure_gpus() refuses it",
@@ -163,7 +179,8 @@ def wheels(f):
         drop = " ".join(f"{name}-cu{cuda}" for name in sorted(twice) for cuda in twice[name] if cuda != keep)
         yield Finding("CUDA wheels", WARNING, f"{library} is installed for CUDA {' and '.join(sorted(found))}: both write "
                       "the same files, and torch may load the wrong one",
-                      "Take out the others, and install torch anew:" + command(f"python -m pip uninstall {drop}") + BOTH)
+                      install(f, "") if managed(f) else "Take out the others, and install torch anew:"
+                      + command(f"python -m pip uninstall {drop}") + install(f, "Then:"))
 
 
 def unknown(f):

@@ -11,17 +11,23 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-from .findings import BOTH, FRESH, PIP, command
+from .builds import AGAIN, ANY, INDEX, PIP, fresh, install, packages
+from .findings import command
 
-# (what the error says, what that means, the way out), the most telling first
+# (what the error says, what that means, the way out), the most telling first. {fresh} is a fresh environment, {both}
+# installs torch and torchvision anew, {what} is what to install, each as it fits the machine.
 REASONS = [
     (r"No module named 'torch'",
      "torch is not installed for this Python, {python}",
-     "Install it there:" + command('"{python}" -m pip install torch torchvision')
+     "Install it there:" + command('"{python}" -m pip install {what}')
      + "Or run the Python that has it (in a notebook: choose its kernel)."),
+    (r"torch cannot read PYTORCH",
+     "torch does not start with this setting of its allocator",
+     "Unset it, or write a colon between name and value and a comma between options:"
+     + command("PYTORCH_ALLOC_CONF=expandable_segments:True")),
     (r"Failed to load PyTorch C extensions|No module named 'torch\._C'|cannot import name '_C' from",
      "a folder named torch was imported which is not an installed PyTorch (its source code, or a broken installation)",
-     "Work in another folder than the one that holds it, or rename it. " + FRESH),
+     "Work in another folder than the one that holds it, or rename it. {fresh}"),
     (r"iJIT_NotifyEvent",
      "the MKL library that conda installed is too new for this torch",
      "Take an older one:" + command('conda install "mkl<2024.1"')),
@@ -31,27 +37,31 @@ REASONS = [
      + "If that is well, take the CUDA folder out of it. If not: make a fresh environment."),
     (r"undefined symbol|symbol not found",
      "torch's libraries are of different versions (two installations are mixed, by pip and conda, say)",
-     FRESH),
+     "{fresh}"),
     (r"libcuda\.so",
      "this torch asks for the NVIDIA driver's own library, and there is no driver",
      "Install the driver, or a build of torch for the CPU:"
-     + command(f"{PIP} torch torchvision --index-url https://download.pytorch.org/whl/cpu")),
+     + command(f"{AGAIN} {ANY} --index-url {INDEX}/cpu")),
     (r"lib(?:cu|nccl|nv|torch_cuda|c10_cuda)[\w.-]*: cannot open shared object file",
      "a CUDA library that this torch was built with is missing",
-     "Let pip bring it along (without --no-deps):" + BOTH),
+     "Let pip bring it along (without --no-deps). {both}"),
     (r"lib(?:torch|c10)[\w.-]*: cannot open shared object file",
      "the installation of torch is incomplete",
-     "Install it anew:" + BOTH),
-    (r"GLIBCXX_[\d.]+|CXXABI_[\d.]+|GLIBC_[\d.]+",
-     "the system's C or C++ library is older than this torch needs",
+     "{both}"),
+    (r"GLIBCXX_[\d.]+|CXXABI_[\d.]+",
+     "the C++ library is older than this torch needs",
      "Under conda:" + command("conda install -c conda-forge libstdcxx-ng")
      + "Otherwise take a newer system, or a container with one."),
+    (r"GLIBC_[\d.]+",
+     "the system's C library is older than this torch needs, and only a newer system brings another",
+     "Take a newer system, or a container with one. PyTorch's own wheels ask for 2.28; where the message asks for more, a "
+     "library from elsewhere is mixed in. {fresh}"),
     (r"cannot open shared object file|Library not loaded|image not found",
      "a library of the system that torch needs is missing",
      "Install the library that the message names with the system's package manager, then try again."),
     (r"compiled using NumPy 1|numpy\.dtype size changed|multiarray failed to import|_ARRAY_API not found|numpy\.core",
      "numpy is of another generation than the one torch or another library was compiled for",
-     "Bring them to one generation:" + command("python -m pip install --upgrade torch torchvision numpy")
+     "Bring them to one generation:" + command(f"{PIP} --upgrade numpy") + "{both}"
      + "Where an old library cannot be upgraded:" + command('python -m pip install "numpy<2"')),
     (r"WinError 1455|paging file is too small|[Cc]annot allocate memory(?! in static)|^MemoryError",
      "there is not enough memory to load torch's libraries",
@@ -59,7 +69,7 @@ REASONS = [
     (r"DLL load failed|WinError (?:126|127|182|193|1114)|Error loading \".*\.dll\"",
      "a Windows library that torch needs is missing or of the wrong kind",
      "Install the x64 package from https://aka.ms/vs/17/release/vc_redist.x64.exe, restart, and use a 64-bit Python. "
-     "If it says the same: " + FRESH),
+     "If it says the same: {fresh}"),
     (r"static TLS block",
      "another library was loaded first and took the room that torch's needs",
      "Import torch before all else; or start Python with LD_PRELOAD set to the library that the message names."),
@@ -68,26 +78,28 @@ REASONS = [
      "Install the Python of this machine's own processor (arm64 on a Mac with Apple's chip), and torch with it."),
     (r"torchvision::nms|partially initialized module 'torchvision'|different CUDA (?:major )?versions",
      "torchvision was built for another release of torch",
-     "Install both at once:" + BOTH),
+     "{both}"),
     (r"No module named",
      "a package that torch needs is missing",
-     "Let pip bring it along (without --no-deps):" + BOTH),
+     "Let pip bring it along (without --no-deps). {both}"),
     (r"Permission denied",
      "this user may not read the installed files",
-     FRESH),
+     "{fresh}"),
 ]
 
 
-def explain_import(error, python="python", shadows=()):
-    """(What the error "ImportError: ..." of an import means, the way out)."""
-    if shadows:
-        names = ", ".join(shadows)
+def explain_import(error, f):
+    """(What the error "ImportError: ..." of an import on a machine of these `Facts` means, the way out)."""
+    if f.shadows:
+        names = ", ".join(f.shadows)
         return (f"a file or folder of yours has the name of a library and is imported in its place: {names}",
                 "Rename it, and delete the folder __pycache__ beside it.")
+    fits = {"python": f.executable, "fresh": fresh(f), "both": install(f, "Install torch and torchvision anew:"),
+            "what": packages(f) or ANY}
     for pattern, meaning, way_out in REASONS:
         if re.search(pattern, error, re.MULTILINE):
-            return meaning.format(python=python), way_out.format(python=python)
-    return "its installation is broken", FRESH
+            return meaning.format(**fits), way_out.format(**fits)
+    return "its installation is broken", fits["fresh"]
 
 
 def shadowing(error):

@@ -16,6 +16,7 @@ A file has a `topic` and a list of [[error]] with these fields:
               on GitHub. Paths, names of users and process numbers in them are made up.
 """
 
+import difflib
 import functools
 import html
 import re
@@ -25,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "knowledge"
+_KIND = re.compile(r"^(\S*: )??([\w.]*(Error|Warning|Exception)|what\(\)): *")   # what comes before a message
+_TRACE = re.compile(r"File |raise |\^+$")
 TOPICS = ("placement", "machine", "values", "memory", "loader", "numbers", "time", "several")
 
 
@@ -59,9 +62,27 @@ class Entry:
         chapter, _, heading = self.section.partition("#")
         return f'chapter {chapter[:2]}, "{heading}"' if chapter else ""
 
+    @property
+    def also(self):
+        """Up to two other wordings of the message, from `texts`: short ones, as unlike it and each other as there are."""
+        known, found = [self.message], []
+        for line in "\n".join(text for _, text in self.texts).split("\n"):
+            said = "" if _TRACE.match(line.strip()) else _KIND.sub("", line.strip())
+            cuts = [said[:end.start()] for end in re.finditer(r"\.? *$|\. |, | \(", said)]
+            fit = next((cut for cut in cuts if any(re.search(p, cut, re.IGNORECASE) for p in self.patterns)), "")
+            if 0 < len(fit) <= 80 and not any(_alike(fit, other) for other in known):
+                known.append(fit)
+                found.append(fit)
+        return tuple(found[:2])
+
     def __str__(self):
         lines = [self.title, textwrap.indent(textwrap.fill(self.cause, 76), "  "), "", textwrap.indent(self.fix, "    ")]
         return "\n".join(lines + ["", f"  More: {self.more}"] * bool(self.section))
+
+
+def _alike(one, other):
+    one, other = (" ".join(re.findall(r"[a-z]+", text.lower())) for text in (one, other))
+    return one in other or other in one or difflib.SequenceMatcher(None, one, other).ratio() > 0.7
 
 
 def anchor(heading):
@@ -111,6 +132,8 @@ class ErrorTable(tuple):
             message = message if entry.kind == "silent" else f"<code>{message}</code>"
             lines += [f"<details><summary>{message}</summary>", "", f"**{entry.title}.** {entry.cause}", "",
                       "```python", entry.fix, "```", ""]
+            if entry.also:
+                lines += ["Also said as: " + "; ".join(f"`` {said} ``" for said in entry.also), ""]
             if entry.section:
                 lines += [f"More: [{entry.more}]({entry.link})", ""]
             lines += ["</details>", ""]

@@ -7,7 +7,7 @@ the reader, changes nothing, keeps no reference, and never raises: where somethi
 import os
 import sys
 
-from .looking import devices, is_library, operands, own, plain, tensors, variables
+from .looking import devices, is_library, made_here, operands, own, plain, tensors, variables
 
 _LOSSES = {"cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
            "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "multi_margin_loss",
@@ -52,9 +52,11 @@ def _of_one(error, torch):
 
 
 class _Scene:
-    """One frame of the reader: the operands of what failed in it, and the module whose method it is, if any."""
+    """One frame of the reader: the operands of what failed in it, the module whose method it is, if any, and the devices
+    that its tensors should be on: those of the module, or, if it has none, the GPUs of the arguments."""
 
     def __init__(self, entry, torch):
+        self.entry = entry
         code, names = entry.tb_frame.f_code, variables(entry.tb_frame)
         self.arguments = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
         first = names.get(self.arguments[0]) if self.arguments else None
@@ -62,6 +64,9 @@ class _Scene:
         self.operands = operands(entry, names, torch)
         self.given = {device for name in self.arguments for device in devices(names.get(name), torch)
                       if not isinstance(names.get(name), torch.nn.Module)}  # the devices of the arguments
+        self.home, self.where = devices(self.module, torch), "the parameters of the module are"
+        if self.module is not None and not self.home and "cpu" not in self.given:
+            self.home, self.where = self.given, "the arguments are"
 
     def apart(self, torch):
         """Whether the operands are on more than one device."""
@@ -70,7 +75,7 @@ class _Scene:
 
 def _apart(scenes, after, torch):
     inner = scenes[-1]
-    module, home = inner.module, devices(inner.module, torch)
+    module, home = inner.module, inner.home
     elsewhere = [o for o in inner.operands if devices(o.value, torch) and home and not devices(o.value, torch) <= home]
     for o in inner.operands:
         kept = _list_holding(module, o.value, torch)
@@ -80,7 +85,7 @@ def _apart(scenes, after, torch):
     for o in elsewhere:
         if o.owner is module and o.attribute in own(module):  # what is registered is stored elsewhere
             return {"plain-attribute": [f"`{o.name}` is on {_names(o.value, torch)} and is neither a parameter nor a "
-                                        f"buffer; the parameters of the module are on {_list(home)}."]}
+                                        f"buffer; {inner.where} on {_list(home)}."]}
     if any(code.co_name in _LOSSES or code.co_filename.endswith(os.path.join("modules", "loss.py")) for code in after):
         return _sentence("labels-behind", inner, torch)
     if module is not None:
@@ -88,12 +93,17 @@ def _apart(scenes, after, torch):
                 and isinstance(o.value, (torch.Tensor, tuple, list)) and not devices(o.value, torch) & inner.given]
         if made:
             return {"made-in-forward": [f"`{made[0].name}` was made on {_names(made[0].value, torch)}; "
-                                        f"the parameters of the module are on {_list(home)}."]}
+                                        f"{inner.where} on {_list(home)}."]}
+    elif not after and inner.apart(torch) and not any(isinstance(o.value, torch.nn.Module) for o in inner.operands):
+        for o in inner.operands:  # no module takes part: what was made here, by torch.ones and the like
+            if o.owner is None and devices(o.value, torch) == {"cpu"} and made_here(inner.entry, o.name):
+                return _sentence("made-in-forward", inner, torch)
     for outer in reversed(scenes[:-1]):  # as far out as the tensors are apart: there they have the names that count
         if not outer.apart(torch):
             break
         inner = outer
-    return _sentence("batch-behind", inner, torch)
+    layers = {place for o in inner.operands if isinstance(o.value, torch.nn.Module) for place in devices(o.value, torch)}
+    return _sentence("network-behind" if layers == {"cpu"} else "batch-behind", inner, torch)
 
 
 def _sentence(name, scene, torch):
@@ -107,6 +117,8 @@ def _sentence(name, scene, torch):
                 what = f"the {tensors(o.value)[0]} of `{o.name}` are on"
             parts.setdefault(f"{what} {_names(o.value, torch)}")
     text = ", ".join(list(parts)[:4])
+    if all(place.startswith("cuda") for o in scene.operands for place in devices(o.value, torch)):
+        name = "cards-apart"
     return {name: [text[0].upper() + text[1:] + "."]}
 
 

@@ -12,6 +12,7 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib"))
 #: What a call of one of these methods gives is not where the tensor is, or is no tensor.
 _MOVES = {"to", "cuda", "cpu", "item", "tolist", "numpy", "shape", "size", "dtype", "device"}
+_MAKERS = {"zeros", "ones", "full", "empty", "eye", "arange", "linspace", "rand", "randn", "randint", "randperm", "tensor"}
 #: One name in an expression. `owner.attribute` is the value, or both are None; `direct`: it takes part itself, and not the
 #: result of a call on it.
 Operand = namedtuple("Operand", "name value owner attribute direct")
@@ -60,6 +61,25 @@ def operands(entry, names, torch):
         elif kind not in ("CACHE", "PUSH_NULL"):
             last = None
     return found
+
+
+def made_here(entry, name):
+    """Whether the last assignment to `name` above what failed calls torch.ones, or another that makes a tensor of numbers."""
+    made = maker = stored = False
+    for step in dis.get_instructions(entry.tb_frame.f_code):
+        if step.offset >= entry.tb_lasti:
+            break
+        storing = step.opname.startswith("STORE_")
+        if stored and not storing:  # the next statement
+            maker = False
+        stored = storing
+        if storing:
+            targets = step.argval if step.opname == "STORE_FAST_STORE_FAST" else (step.argval,)
+            if name in (targets[0][:1] if isinstance(targets[0], tuple) else targets):  # STORE_FAST_LOAD_FAST: the first
+                made = maker
+        elif step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")) and step.argval in _MAKERS:
+            maker = True
+    return made
 
 
 def _steps(code):

@@ -69,6 +69,7 @@ class Facts:
     cpu_limit: float | None = None      # CPUs' worth of time that the container or batch job may take
     threads: int | None = None          # that one CPU operation uses
     shm: int | None = None              # size of /dev/shm
+    shm_free: int | None = None
     start_method: str | None = None
     open_files: int | None = None
     disk_free: int | None = None        # where temporary files go
@@ -201,7 +202,7 @@ def _memory(facts):
         available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
         facts.memory_available = int(available.group(1)) * 1024 if available else None
     if os.path.isdir("/dev/shm"):
-        facts.shm = shutil.disk_usage("/dev/shm").total
+        facts.shm, _, facts.shm_free = shutil.disk_usage("/dev/shm")
 
 
 def _disk(facts):

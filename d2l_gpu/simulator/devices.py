@@ -207,13 +207,15 @@ class Machine:
                 host.set_state(saved)
 
 
-_INVALID_ORDINAL = """CUDA error: invalid device ordinal
-GPU device may be out of range, do you have enough GPUs?
-CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace \
-below might be incorrect.
+_LATE = """CUDA kernel errors might be asynchronously reported at some other API call, so the \
+stacktrace below might be incorrect.
 For debugging consider passing CUDA_LAUNCH_BLOCKING=1
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
 """
+_IN_A_FORK = "CUDA error: initialization error\n" + _LATE
+_INVALID_ORDINAL = f"""CUDA error: invalid device ordinal
+GPU device may be out of range, do you have enough GPUs?
+{_LATE}"""
 
 _machine: Machine | None = None
 
@@ -230,12 +232,18 @@ def machine_or_none() -> Machine | None:
 
 
 def running(gpu: Gpu | None = None) -> Machine:
-    """The machine in force, to which `gpu` must belong; no machine works in a forked child."""
+    """The machine in force, to which `gpu` must belong.
+
+    No machine works in a forked child.  PyTorch says so itself where it would start CUDA, and
+    leaves the word to CUDA in an operator on a tensor that was inherited, for which `gpu` is given.
+    """
     if _machine is None or (gpu is not None and gpu.machine is not _machine):
         raise RuntimeError(
             "simulate_gpus: the simulation to which this tensor belongs has been stopped"
         )
     if _machine.forked:
+        if gpu is not None:
+            raise torch.AcceleratorError(_IN_A_FORK)
         raise RuntimeError(
             "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, "
             "you must use the 'spawn' start method"

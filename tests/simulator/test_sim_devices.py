@@ -606,21 +606,31 @@ def in_fork(work):
 
 WORK = {
     "ones": lambda x: torch.ones(1, device="cuda"), "cuda": lambda x: torch.ones(1).cuda(),
-    "inherited, in place": lambda x: x.add_(1), "inherited": lambda x: x + 1,
-    "print": lambda x: repr(x), "set_device": lambda x: torch.cuda.set_device(0),
-    "synchronize": lambda x: torch.cuda.synchronize(), "cpu": lambda x: x.cpu(),
-    "view": lambda x: x[0], "stream": lambda x: torch.cuda.Stream(), "item": lambda x: x.item(),
+    "set_device": lambda x: torch.cuda.set_device(0), "stream": lambda x: torch.cuda.Stream(),
+    "synchronize": lambda x: torch.cuda.synchronize(),
     "memory": lambda x: torch.cuda.memory_allocated(),
+}
+INHERITED = {
+    "in place": lambda x: x.add_(1), "sum": lambda x: x + 1, "cpu": lambda x: x.cpu(),
+    "view": lambda x: x[0], "item": lambda x: x.item(), "print": lambda x: repr(x),
 }
 
 
 @pytest.mark.parametrize("work", WORK.values(), ids=WORK)
-def test_a_forked_child_that_touches_a_device_gets_cuda_s_error(gpus, work):
+def test_a_forked_child_that_would_start_cuda_gets_pytorch_s_error(gpus, work):
     x = torch.ones(1, device="cuda")
     assert in_fork(lambda: work(x)).startswith(
         "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you "
         "must use the 'spawn' start method")
     work(x)  # in this process it works
+
+
+@pytest.mark.parametrize("work", INHERITED.values(), ids=INHERITED)
+def test_a_forked_child_that_uses_an_inherited_tensor_gets_cuda_s_error(gpus, work):
+    """As in https://github.com/pytorch/pytorch/issues/4377."""
+    x = torch.ones(1, device="cuda")
+    assert in_fork(lambda: work(x)).startswith("CUDA error: initialization error\nCUDA kernel")
+    work(x)
 
 
 def test_a_forked_child_may_seed_and_work_on_the_host(gpus):
@@ -637,6 +647,9 @@ def test_a_data_loader_s_worker_that_touches_a_device_gets_cuda_s_error(gpus, me
     loader = DataLoader(data, 2, num_workers=1, multiprocessing_context="fork")
     assert "Cannot re-initialize CUDA in forked subprocess" in message(lambda: list(loader))
     assert len(list(DataLoader(data, 2))) == 2
+    inherited = torch.utils.data.TensorDataset(torch.ones(2, device="cuda"))
+    loader = DataLoader(inherited, 2, num_workers=1, multiprocessing_context="fork")
+    assert "CUDA error: initialization error" in message(lambda: list(loader))
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
