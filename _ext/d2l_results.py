@@ -27,6 +27,7 @@ PARTS = {
                         "batch in four pieces whose gradients add up."),
     "profiler": ("The profiler's own cost", "One training step of the small MLP, plain and under the profiler, and the number of "
                  "PyTorch's operators in it."),
+    "memory": ("Memory", "The peak of a training step of the network of chapter 12, counted; and what a card holds besides tensors."),
     "streams": ("Streams", "The same work on one stream and on two."),
     "cnn": ("A small CNN", "Conv2d(1, 16), ReLU, pooling, linear to 10; batches of 64."),
 }

@@ -28,6 +28,7 @@ IGNORED = {
                       "vary-storage", "again-report"],
     "10-profiling": ["guess-phases", "table-cell", "show-run", "table-a", "table-b", "table-c", "limits-cost"],
     "11-mixed-precision": ["setup", "small-plot", "epochs-ratio", "time-ratios", "time-recorded", "accumulate-ratio"],
+    "12-gpu-memory": ["setup"],
 }
 
 

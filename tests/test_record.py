@@ -16,6 +16,7 @@ from d2l_gpu import datasets, ladder, results
 from d2l_gpu.record import __main__ as command
 from d2l_gpu.record import chapters, operations, parts, placement, precision, recorder
 from d2l_gpu.record.reports import Plan
+from d2l_gpu.simulator import simulate_gpus
 from d2l_gpu.timing import Measurement
 
 ROOT = results.FOLDERS[0].parent
@@ -61,6 +62,7 @@ def test_the_other_parts_measure_what_a_cpu_can():
     assert (plain["name"], profiled["name"]) == ("training step", "training step, profiled")
     assert plain["runs"] == profiled["runs"] == 7 and plain["setting"] == profiled["setting"]
     assert list(parts.streams(plan)) == [{"note": "streams: need CUDA"}]
+    assert list(parts.memory.part(plan)) == [{"note": "memory: needs CUDA"}]
     late = Plan(0)
     bounded = (parts.ladder, parts.copies, parts.operations, parts.training_steps, parts.mixed_precision)
     assert [list(report) for part in bounded for report in part(late)] == [["cut"]] * 5
@@ -386,3 +388,13 @@ def test_a_report_tells_broken_cells_from_other_outputs(root):
         [("01-devices", 0, "ValueError: no")], [("01-devices", 2, differ), ("01-devices", 3, differ)], [])
     text = cuda.report(results.this_machine(), True, {"cells": 9, "passed": 6}, 9, *cuda.judge(failures, tags, True))
     assert "9 of 9 code cells ran, 6 gave the stored output" in text and "Did not run: 1" in text
+
+
+def test_the_memory_part_counts_the_steps_of_chapter_12():
+    with simulate_gpus(1):
+        found = [report["entry"] for report in parts.memory.part(Plan(5, largest=2048))]
+    peaks = {entry["name"]: entry["median"] for entry in found}
+    assert all(entry["unit"] == "B" for entry in found)
+    whole = peaks["peak of a step"]
+    assert 0 < peaks["peak of a step with 4 checkpoints"] < whole
+    assert 0 < peaks["peak of a step in 4 parts"] < whole

@@ -9,6 +9,7 @@ import statistics
 import warnings
 
 import torch
+from torch import nn
 from torch.profiler import profile, schedule
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
 from d2l_gpu.datasets import BatchedTensors
@@ -802,6 +803,45 @@ WRONG = {
         "optimizer.step() does not": lambda *a: _accumulated(*a, last="unscale clip plain update"),
         "inside torch.autocast": lambda *a: _accumulated(*a, half=False),
     },
+    # ------------------------------------------------------------------------------ 12 GPU memory
+    "memory-1": {
+        "number of numbers": lambda net, name: (2 + _STATES[name]) * sum(p.numel() for p in net.parameters()),
+        "takes 2 bytes": lambda net, name: (2 + _STATES[name]) * 4 * sum(p.numel() for p in net.parameters()),
+        "no gradient and no state": lambda net, name: (2 + _STATES[name]) * sum(p.nbytes for p in net.parameters()),
+        "times the weights": lambda net, name: (1 + _STATES[name]) * sum(p.nbytes for p in net.parameters()),
+        "is a KeyError": lambda net, name: sum((2 + _STATES[name] if p.requires_grad else 1) * p.nbytes for p in net.parameters()),
+        "Raise a ValueError": lambda net, name: sum((2 + _STATES.get(name, 0) if p.requires_grad else 1) * p.nbytes
+                                                    for p in net.parameters()),
+    },
+    "memory-2": {
+        "the parameters are there anyway": lambda net, X: _kept(net, X, own=True),
+        "one and the same memory": lambda net, X: _kept(net, X, key=lambda t: object()),
+        "the input counts": lambda net, X: _kept(net, X) - X.nbytes,
+        "there are gradients": lambda net, X: [_kept(net, X, backward=True)][0],
+        "or a view of it".replace("or", "and"): lambda net, X: _kept(net, X, key=lambda t: (t.data_ptr(), t.shape, id(t)) if isinstance(
+            net, nn.Module) and not list(net.children()) and not list(net.parameters()) else t.untyped_storage().data_ptr()),
+        "not as it was": lambda net, X: _kept(net.eval(), X),
+    },
+    "memory-3": {
+        "calls must do": lambda peak, room, most: max((n for n in range(1, most + 1) if peak(n) <= room), default=0),
+        "has one sample": lambda peak, room, most: _bisect(peak, room, -1, most),
+        "largest batch allowed is": lambda peak, room, most: _bisect(peak, room, 0, 2 * most),
+        "not the largest that fits": lambda peak, room, most: next((n for n in (2**k for k in range(12, -1, -1)) if n <= most
+                                                                    and peak(n) <= room), 0),
+        "allowed, 1000, fits": lambda peak, room, most: _bisect(peak, room, 0, most - 1 if most > 1 else most),
+        "Return 0 then": lambda peak, room, most: max(1, _bisect(peak, room, 0, most)),
+    },
+    "memory-4": {
+        "still alive. A row": lambda: _Recorder(total=lambda loss: loss),
+        "the exception is still alive": lambda: _Recorder(error=lambda error: error),
+        "loss of a batch has changed": lambda: _InPlace(),
+        "copies to the host": lambda: _Recorder(total=lambda loss: loss.item()),
+        "was a view of the batch": lambda: _Recorder(row=lambda row: row.detach()),
+        "memory of its whole batch": lambda: _Recorder(row=lambda row: row.detach().expand(64, -1).clone()[0]),
+        "in main memory": lambda: _Recorder(fetch=lambda row: row),
+        "a Python float": lambda: _Recorder(result=lambda total: total),
+        "without an exception": lambda: _Recorder(start="None"),
+    },
 }
 
 _FRESH = torch.Generator().manual_seed(1)
@@ -987,3 +1027,57 @@ def _accumulated(net, batches, optimizer, scaler, max_norm, weight=lambda n, tot
     if clear:
         optimizer.zero_grad()
     return norm
+
+
+_STATES = {"sgd": 0, "momentum": 1, "adam": 2}
+
+
+def _kept(net, X, own=False, key=lambda t: t.untyped_storage().data_ptr(), backward=False):
+    parameters, kept, alive = {p.untyped_storage().data_ptr() for p in net.parameters()}, {}, []
+
+    def note(tensor):
+        if own or tensor.untyped_storage().data_ptr() not in parameters:
+            kept[key(tensor)] = tensor.untyped_storage().nbytes()
+            alive.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        output = net(X)
+    if backward:
+        output.sum().backward()
+    return sum(kept.values())
+
+
+def _bisect(peak, room, fits, most):
+    fails = most + 1
+    while fails - fits > 1:
+        middle = (fits + fails) // 2
+        fits, fails = (middle, fails) if peak(middle) <= room else (fits, middle)
+    return fits
+
+
+class _Recorder:
+    def __init__(self, total=lambda loss: loss.detach(), row=lambda row: row.detach().clone(), error=str, fetch=lambda row: row.cpu(),
+                 result=float, start=None):
+        self.take, self.row, self.error, self.fetch, self.final = total, row, error, fetch, result
+        self.total, self.rows, self.last = 0.0, [], start
+
+    def __call__(self, loss, output, error=None):
+        self.total = self.total + self.take(loss)
+        self.rows.append(self.row(output[0]))
+        if error is not None:
+            self.last = self.error(error)
+
+    def result(self):
+        return self.final(self.total), [self.fetch(row) for row in self.rows], self.last and str(self.last)
+
+
+class _InPlace(_Recorder):
+    def __call__(self, loss, output, error=None):
+        total = self.total
+        super().__call__(loss, output, error)
+        if isinstance(total, torch.Tensor):
+            total += loss.detach()
+            self.total = total
+        else:
+            self.total = loss.detach()

@@ -474,8 +474,23 @@ def amp_step():
          "multiplied by the scale; from unscale on the gradients are the true ones; update sets the scale of the next step.", *shapes)
 
 
+def memory_layers():
+    rows = [(20, 440, SOFT, "#e9edf1", "the card"), (34, 330, SOFT, "#ffffff", "nvidia-smi: this process"),
+            (48, 250, CARD, "#ffffff", "reserved: taken from the driver"), (62, 150, CARD, CARD_FILL, "allocated")]
+    shapes = [text(20, 30, "whose memory is it?", 16, "start", weight="bold")]
+    for k, (x, width, stroke, fill, label) in enumerate(rows):
+        y = 44 + 34 * k
+        shapes += [box(x, y, width, 222 - 42 * k, stroke, fill), text(x + 12, y + 22, label, 15, "start", weight="bold" if k == 3 else "normal")]
+    shapes += [text(137, 208, "your tensors", 15), text(255, 176, "kept for", 14, color=SOFT), text(255, 194, "the next", 14, color=SOFT),
+               text(331, 160, "context,", 14, color=SOFT), text(331, 178, "kernels", 14, color=SOFT),
+               text(412, 150, "free, or", 14, color=SOFT), text(412, 168, "others'", 14, color=SOFT)]
+    save("memory-layers.svg", 282, "The memory of a card as nested boxes: allocated for tensors, reserved by PyTorch, used by the process as "
+         "nvidia-smi shows it, and the whole card.", *shapes)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
     for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error,
-                 roofline, timeline, supply, starved, loader, staging, trace, formats, number_line, amp_step):
+                 roofline, timeline, supply, starved, loader, staging, trace, formats, number_line, amp_step,
+                 memory_layers):
         draw()

@@ -15,7 +15,7 @@ from .. import ladder as rungs
 from ..devices import try_gpu
 from ..results import clean, entry
 from ..timing import Timer, compare, time_it
-from . import chapters, placement
+from . import chapters, memory, placement
 from .operations import operations, training_steps
 from .precision import mixed_precision, training_step
 from .reports import devices, report
@@ -178,4 +178,5 @@ def streams(plan):
 PARTS = {"products": (products, 0.16), "ladder": (ladder, 0.40), "copies": (copies, 0.06),
          "operations": (operations, 0.03), "training steps": (training_steps, 0.06),
          "mixed precision": (mixed_precision, 0.06), "profiler": (profiler, 0.02), "streams": (streams, 0.04),
+         "memory": (memory.part, 0.02),
          "placement": (placement.part, 0.10), "chapters": (chapters.part, 1.0)}

@@ -250,6 +250,13 @@ def _answers(machine: Machine):
     def free_and_total(gpu):
         return gpu.capacity - gpu.reserved, gpu.capacity
 
+    def set_memory_fraction(fraction, device=None):
+        if not isinstance(fraction, float):
+            raise TypeError("Invalid type for fraction argument, must be `float`")
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        cuda_gpu(device).fraction = fraction
+
     def waits(gpu):
         gpu.machine.books.waited("synchronize")
 
@@ -273,6 +280,8 @@ def _answers(machine: Machine):
         "can_device_access_peer": lambda a, b: cuda_gpu(a) is not cuda_gpu(b),
         "memory_stats_as_nested_dict": per_gpu(Gpu.memory_stats),
         "mem_get_info": per_gpu(free_and_total),
+        "set_per_process_memory_fraction": set_memory_fraction,
+        "get_per_process_memory_fraction": per_gpu(lambda gpu: gpu.fraction),
         "empty_cache": empty_cache,
         "reset_peak_memory_stats": per_gpu(Gpu.reset_peak),
     }

@@ -25,6 +25,7 @@ class Gpu:
 
     def __init__(self, machine: Machine, index: int, memory: int):
         self.machine, self.index, self.capacity = machine, index, memory
+        self.fraction = 1.0  # of the capacity, that this process may use
         self.device = torch.device("cuda", index)
         self.name = str(self.device)
         self.in_cpp = torch.device("meta", index)  # what C++ takes the device for
@@ -58,12 +59,14 @@ class Gpu:
     def _require(self, nbytes):
         self._enter_freed()
         used = self._stats["allocated_bytes"]["current"]
-        if used + nbytes > self.capacity:
+        allowed = int(self.fraction * self.capacity)
+        if used + nbytes > allowed:
             self._out_of_memory += 1
+            limit = f"{_size(allowed)} allowed; " if allowed < self.capacity else ""
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory. Tried to allocate {_size(nbytes)}. GPU {self.index} has a "
                 f"total capacity of {_size(self.capacity)} of which {_size(self.capacity - used)} "
-                f"is free. Of the allocated memory {_size(used)} is allocated by PyTorch, and "
+                f"is free. {limit}Of the allocated memory {_size(used)} is allocated by PyTorch, and "
                 f"{_size(self.reserved - used)} is reserved by PyTorch but unallocated."
             )
 

@@ -438,6 +438,24 @@ def test_memory_of_a_recurrent_network_shows_its_activations(gpus):
     assert torch.cuda.memory_allocated() == left
 
 
+def test_a_process_can_be_held_to_a_part_of_the_memory(gpus, message):
+    total = torch.cuda.mem_get_info()[1]
+    torch.cuda.set_per_process_memory_fraction(2**20 / total)
+    try:
+        assert torch.cuda.get_per_process_memory_fraction() == 2**20 / total
+        kept = torch.ones(2**17, device="cuda")  # half of it
+        text = message(lambda: torch.ones(2**18, device="cuda"), torch.OutOfMemoryError)
+        assert "1024.00 KiB allowed; Of the allocated memory" in text
+        torch.ones(2**18, device="cuda:1")  # the other device has its own
+        del kept
+        torch.ones(2**18, device="cuda")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.ones(2**19, device="cuda")
+    assert "Allowed range" in message(lambda: torch.cuda.set_per_process_memory_fraction(1.5), ValueError)
+    assert "float" in message(lambda: torch.cuda.set_per_process_memory_fraction(1), TypeError)
+
+
 def test_garbage_collected_in_the_middle_of_counting_is_not_lost(gpus):
     gpu = torch.ones(1, device="cuda")._gpu
     count, dying = type(gpu)._count, [torch.ones(100, device="cuda") for _ in range(3)]
