@@ -26,16 +26,19 @@ else:
     from .hardware import hardware
     from .modules import Classifier, DataModule, HyperParameters, Module, add_to_class
     from .plots import draw_results
+    from .prefetch import Prefetcher
     from .progress import ProgressBoard
+    from .queues import QueueModel
+    from .streams import watch_streams
     from .timing import Benchmark, Measurement, Ratio, Timer, compare, synchronize, time_it
     from .training import Trainer, to
     from .transfers import count_transfers
 
 __all__ = [
-    "Benchmark", "CLASSES", "Classifier", "DataModule", "HyperParameters", "Measurement", "Module", "ProgressBoard", "Ratio",
-    "Timer", "Trainer", "add_to_class", "check", "compare", "count_transfers", "cpu", "doctor", "draw_results", "ensure_gpus",
-    "errors", "explain", "gpu", "hardware", "load_images", "num_gpus", "results", "simulate_gpus", "simulated", "synchronize",
-    "time_it", "to", "try_all_gpus", "try_gpu",
+    "Benchmark", "CLASSES", "Classifier", "DataModule", "HyperParameters", "Measurement", "Module", "Prefetcher",
+    "ProgressBoard", "QueueModel", "Ratio", "Timer", "Trainer", "add_to_class", "check", "compare", "count_transfers",
+    "cpu", "doctor", "draw_results", "ensure_gpus", "errors", "explain", "gpu", "hardware", "load_images", "num_gpus",
+    "results", "simulate_gpus", "simulated", "synchronize", "time_it", "to", "try_all_gpus", "try_gpu", "watch_streams",
 ]
 __version__ = "0.1.0"
 

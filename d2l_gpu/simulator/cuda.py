@@ -38,10 +38,11 @@ class Stream:
         event.record(self)
         return event
 
-    def wait_stream(self, stream):
-        """Nothing to wait for."""
+    def wait_event(self, event):
+        event.wait(self)
 
-    wait_event = wait_stream
+    def wait_stream(self, stream):
+        self.wait_event(stream.record_event())
 
     def query(self):
         return True
