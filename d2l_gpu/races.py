@@ -23,17 +23,24 @@ class Order:
 
 
 class Streams:
-    """What `watch_streams` saw: `orders`, a list of `Order` as they were put, and `races`, a list of sentences. Printing gives
-    the queue of each stream, and the races."""
+    """What `watch_streams` saw: `orders`, a list of `Order` as they were put; `waits`, the names of what the host waited for;
+    and `races`, a list of sentences. Printing gives the queue of each stream, the host's waits, and the races."""
 
     def __init__(self):
-        self.orders, self.races = [], []
+        self.orders, self.waits, self.races = [], [], []
         self._queues = {}  # what is printed: for each stream its orders and waits
+        self._host = {}  # what the host has waited for
+
+    def done(self, order):
+        """Whether the host has waited for `order`, by itself or for something after it."""
+        return self._host.get(order.stream, 0) >= order._clock[order.stream]
 
     def __str__(self):
         if not self._queues:
             return "nothing was put into a stream"
         lines = [f"{stream}: {', '.join(_counted(queue))}" for stream, queue in self._queues.items()]
+        if self.waits:
+            lines.append(f"the host waits for: {', '.join(_counted(self.waits))}")
         return "\n".join(lines + [f"races: {len(self.races) or 'none'}"] + [f"- {race}" for race in self.races])
 
     __repr__ = __str__
@@ -57,7 +64,7 @@ class Watch(TorchDispatchMode):
     def __init__(self, seen, names):
         super().__init__()
         self.seen, self.names = seen, {stream: name for name, stream in names.items()}
-        self.clocks, self.memories, self.events = {HOST: {}}, {}, {}
+        self.clocks, self.memories, self.events = {}, {}, {}
 
     # ---------------------------------------------------------------------------------------------- who waits for whom
     def name(self, stream):
@@ -70,7 +77,7 @@ class Watch(TorchDispatchMode):
 
     def clock(self, name):
         """What is sure to be done when the next order of a stream begins: {stream: number of its orders}."""
-        return _later(self.clocks.get(name, {}), self.clocks[HOST])
+        return _later(self.clocks.get(name, {}), self.seen._host)
 
     def record(self, event, stream):
         name = self.name(stream or torch.cuda.current_stream())
@@ -83,13 +90,13 @@ class Watch(TorchDispatchMode):
         if other != name:
             self.seen._queues.setdefault(name, []).append(f"(waits for {other})")
 
-    def host_waits(self, clock):
-        self.clocks[HOST] = _later(self.clocks[HOST], clock)
+    def host_waits(self, what, clock):
+        self.seen.waits.append(what)
+        self.seen._host = _later(self.seen._host, clock)
 
     def host_waits_for_device(self, device):
-        for stream, name in self.names.items():
-            if stream.device == device:
-                self.host_waits(self.clock(name))
+        clocks = [self.clock(name) for stream, name in self.names.items() if stream.device == device]
+        self.host_waits(f"all of {device}", _later(*clocks))
 
     # ------------------------------------------------------------------------------------------------------- operators
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -100,7 +107,7 @@ class Watch(TorchDispatchMode):
             if out is not NotImplemented:
                 return out
         out = func(*args, **kwargs)
-        name = func._schema.name.removeprefix("aten::")
+        name = {"aten::_local_scalar_dense": "item"}.get(func._schema.name, func._schema.name.removeprefix("aten::"))
         values = [kwargs.get(a.name) if k >= len(args) else args[k] for k, a in enumerate(func._schema.arguments)]
         if name in ("_to_copy", "copy_"):
             source, target = (args[0], out) if name == "_to_copy" else (args[1], args[0])
@@ -124,9 +131,9 @@ class Watch(TorchDispatchMode):
         if blank:
             self.make(name, stream, results, self.clock(stream))
         elif reads or writes or results:
-            self.put({"_local_scalar_dense": "item"}.get(name, name), stream, [t for t in reads if t.is_cuda], writes, results)
+            self.put(name, stream, [t for t in reads if t.is_cuda], writes, results)
         if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:
-            self.host_waits(self.clock(stream))
+            self.host_waits(stream, self.clock(stream))
         return out
 
     def copied(self, source, target, new, non_blocking):
@@ -142,7 +149,7 @@ class Watch(TorchDispatchMode):
         if between:
             self.clocks[other] = _later(self.clock(other), order._clock)
         elif not non_blocking or source.is_cuda and not target.is_pinned():
-            self.host_waits(order._clock)
+            self.host_waits(stream, order._clock)
 
     def put(self, name, stream, reads, writes, results):
         clock = self.clock(stream)
@@ -164,7 +171,7 @@ class Watch(TorchDispatchMode):
 
     def on_host(self, name, reads, writes):
         """An operator on the host: it is done at once, after nothing but what the host has waited for."""
-        order = Order(name, HOST, {HOST: 1} | self.clocks[HOST])
+        order = Order(name, HOST, {HOST: 1} | self.seen._host)
         for tensors, does in ((reads, "reads"), (writes, "writes")):
             for memory in filter(None, map(self.known, tensors)):
                 self.check(order, does, memory, [memory.written, *(memory.read.values() if does == "writes" else ())])

@@ -52,10 +52,12 @@ def _patched(watch):
         setattr(owner, name, call)
 
     def host_waits_for_event(result, event):
-        watch.host_waits(watch.events[id(event)][2] if result is not False and id(event) in watch.events else {})
+        if result is not False and id(event) in watch.events:  # not if query() says "not yet"
+            watch.host_waits(*watch.events[id(event)][1:])
 
     def host_waits_for_stream(result, stream):
-        watch.host_waits(watch.clock(watch.name(stream)) if result is not False else {})
+        if result is not False:
+            watch.host_waits(watch.name(stream), watch.clock(watch.name(stream)))
 
     def host_waits_for_device(result, device=None):
         index = torch.cuda._utils._get_device_index(device, optional=True)

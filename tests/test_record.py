@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+import d2l_gpu as d2l
 from d2l_gpu import ladder, results
 from d2l_gpu.record import __main__ as command
 from d2l_gpu.record import chapters, parts, placement, recorder
@@ -50,6 +51,15 @@ def test_the_other_parts_measure_what_a_cpu_can():
     assert list(parts.streams(plan)) == [{"note": "streams: need CUDA"}]
     late = parts.Plan(0)
     assert [list(report) for part in (parts.ladder, parts.copies, parts.mixed_precision) for report in part(late)] == [["cut"]] * 3
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_the_part_about_streams_runs_where_cuda_answers():
+    with d2l.simulate_gpus(1):  # only that it runs: such times are stored nowhere
+        entries = [report["entry"] for report in parts.streams(parts.Plan(60, largest=16))]
+        late = list(parts.streams(parts.Plan(0, largest=16)))
+    assert [e["name"] for e in entries[-2:]] == ["8 steps, batches on the same stream", "8 steps, batches prefetched"]
+    assert len(entries) == 10 and {e["device"] for e in entries} == {"cuda:0"} and "cut" in late[-1]
 
 
 @pytest.fixture

@@ -256,6 +256,21 @@ def test_follows_says_what_is_sure_to_be_done(side, main):
     assert mul.follows(ones) and total.follows(mul) and not add.follows(total) and not ones.follows(mul) and not ones.follows(ones)
 
 
+def test_the_host_s_waits_are_listed_and_what_is_done_is_known(side, main):
+    with d2l.watch_streams(side=side) as seen:
+        x = torch.ones(3, device="cuda")
+        first = main.record_event()
+        y = x + 1
+        first.synchronize()
+        assert seen.done(seen.orders[0]) and not seen.done(seen.orders[1])
+        torch.cuda.Event().synchronize()  # never recorded: nothing to wait for
+        y.sum().item()
+        assert seen.done(seen.orders[1])
+        side.synchronize()
+        torch.cuda.synchronize()
+    assert lines(seen)[1] == "the host waits for: default stream x 2, side, all of cuda:0"
+
+
 def test_watches_can_be_nested_and_leave_nothing_behind(side):
     before = vars(torch.cuda.Event).copy(), vars(torch.cuda.Stream).copy(), torch.cuda.synchronize, "record_stream" in vars(torch.Tensor)
     with d2l.watch_streams() as outer:
