@@ -1,7 +1,5 @@
 """The bookkeeping of `watch_streams` (streams.py): what is sure to be done before what, and who uses which memory."""
 
-import itertools
-
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -47,9 +45,19 @@ class Streams:
 
 
 def _counted(names):
-    for name, same in itertools.groupby(names):
-        n = len(list(same))
-        yield f"{name} x {n}" if n > 1 else name
+    """The names one after another, with what repeats itself said once: "mul, [copy, add] x 3"."""
+    k = 0
+    while k < len(names):
+        best = 1, 1  # the length of what repeats itself from here on, and how often it does
+        for length in range(1, 9):
+            times = 1
+            while names[k:k + length] == names[k + times * length:k + (times + 1) * length]:
+                times += 1
+            best = max(best, (length, times), key=lambda found: found[0] * found[1] if found[1] > 1 else 1)
+        length, times = best
+        block = ", ".join(names[k:k + length])
+        yield block if times == 1 else f"{block} x {times}" if length == 1 else f"[{block}] x {times}"
+        k += length * times
 
 
 class Memory:

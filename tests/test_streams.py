@@ -7,6 +7,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import d2l_gpu as d2l
+from d2l_gpu import races
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +38,14 @@ def test_the_queues_are_printed_without_views_and_without_empty_memory(gpu, side
         torch.empty(3, device=gpu)
         torch.ones(2, device=gpu), torch.ones(2, device=gpu)
     assert b._is_view() and lines(seen) == ["side: randn, mm", "default stream: ones x 2", "races: none"]
+
+
+@pytest.mark.parametrize("names, said", [
+    ("", ""), ("a", "a"), ("aaa", "a x 3"), ("abab", "[a, b] x 2"), ("caabaabd", "c, [a, a, b] x 2, d"), ("aabb", "a x 2, b x 2"),
+    ("abcab", "a, b, c, a, b"),
+])
+def test_what_repeats_itself_is_said_once(names, said):
+    assert ", ".join(races._counted(list(names))) == said
 
 
 def test_streams_without_a_name_are_numbered_and_other_cards_named():
