@@ -162,6 +162,19 @@ def test_memory_that_another_stream_still_uses_may_be_given_away(side, main, way
     assert seen.races == ([] if way else want)
 
 
+def test_record_stream_is_no_order():
+    """PyTorch calls it an operator that writes; simulated tensors do not pass it on, real ones do."""
+    class Operator:
+        _schema, tags = torch.ops.aten.record_stream.default._schema, ()
+
+        def __call__(self, tensor, stream):
+            return None
+    x = torch.ones(3, device="cuda")
+    with d2l.watch_streams() as seen:
+        races.Watch(seen, {}).__torch_dispatch__(Operator(), (), (x, torch.cuda.current_stream()))
+    assert seen.orders == []
+
+
 def test_memory_that_a_view_still_needs_is_not_free(side, main):
     with d2l.watch_streams() as seen:
         with torch.cuda.stream(side):
@@ -170,6 +183,14 @@ def test_memory_that_a_view_still_needs_is_not_free(side, main):
         view + 1
         with torch.cuda.stream(side):
             torch.zeros(3, device="cuda")
+    assert seen.races == []
+
+
+def test_a_new_tensor_at_the_address_of_an_old_one_is_another_tensor(side, main):
+    with d2l.watch_streams() as seen:
+        for k in range(20):
+            with torch.cuda.stream((side, main)[k % 2]):
+                torch.ones(1000, device="cuda")
     assert seen.races == []
 
 
