@@ -16,7 +16,8 @@ class Prefetcher:
     Batches are tensors in tuples, lists, dictionaries or dataclasses (see `d2l.to`), in pinned memory for preference:
     DataLoader(pin_memory=True). From ordinary memory the host waits for each copy, while the device is at the batch before.
     Iterate as often as you like; the last batch is included, what the loader raises is raised. On a device other than CUDA it
-    gives the batches there, without streams.
+    gives the batches there, without streams. Raises TypeError if a batch holds no tensor that it can see: one in an object of
+    another kind would be copied too, but nothing would keep its memory.
 
     Source: PyTorch, "CUDA semantics", CUDA streams; `Tensor.record_stream`.
     """
@@ -45,9 +46,12 @@ class Prefetcher:
     def _hand_over(self, batch, copied):
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(copied)
-        for tensor in tensors_in(batch):
-            if tensor.is_cuda:
-                tensor.record_stream(stream)
+        there = [tensor for tensor in tensors_in(batch) if tensor.is_cuda]
+        if not there:
+            raise TypeError(f"a batch of type {type(batch).__name__} holds no tensor in tuples, lists, dictionaries or dataclasses; "
+                            "have the loader give one of these (see collate_fn)")
+        for tensor in there:
+            tensor.record_stream(stream)
         return batch
 
 

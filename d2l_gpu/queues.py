@@ -46,10 +46,6 @@ class QueueModel:
         """The stream of that name; it is made when it is first asked for."""
         return self.streams.setdefault(name, ModelStream(self, name))
 
-    def synchronize(self):
-        """The host waits for everything that was put so far."""
-        self._host_until("waits", max([self.host, *(stream.free for stream in self.streams.values())]), "wait")
-
     @property
     def end(self):
         """When the last thing ends."""

@@ -316,7 +316,15 @@ def test_watches_can_be_nested_and_leave_nothing_behind(side):
 def test_what_stays_on_the_cpu_is_not_listed():
     with d2l.watch_streams() as seen:
         (torch.ones(3) + 1).sum().item()
+        torch.ones(3).to("cpu", torch.float64)
     assert str(seen) == "nothing was put into a stream"
+
+
+def test_a_change_of_dtype_on_the_card_is_no_copy_and_nobody_waits_for_it(main):
+    with d2l.watch_streams() as seen:
+        torch.ones(3, device="cuda").double()
+        main.wait_stream(main)  # a stream waits for itself in any case
+    assert lines(seen) == ["default stream: ones, _to_copy", "races: none"]
 
 
 # ------------------------------------------------------------------------------------------------------ Prefetcher
@@ -375,6 +383,21 @@ def test_a_prefetcher_takes_the_batches_that_to_takes():
         for batch in d2l.Prefetcher(data, "cuda"):
             batch["X"].sum() + batch["more"][0].X.sum()
     assert seen.races == [] and batch["more"][0].name == "a"
+
+
+def test_a_prefetcher_takes_what_stays_on_the_cpu_along_and_refuses_tensors_that_it_cannot_see():
+    class Hidden:
+        def __init__(self, X):
+            self.X = X
+
+        def to(self, device):
+            return Hidden(self.X.to(device))
+
+    with pytest.raises(TypeError, match="a batch of type Hidden holds no tensor"):
+        list(d2l.Prefetcher([Hidden(torch.ones(2))], "cuda"))
+    assert [b.X.tolist() for b in d2l.Prefetcher([Hidden(torch.ones(2))], "cpu")] == [[1, 1]]
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])  # its batch_sizes stay on the CPU
+    assert [b.data.device.type for b in d2l.Prefetcher([packed], "cuda")] == ["cuda"]
 
 
 def test_a_prefetcher_around_a_data_loader():

@@ -147,9 +147,9 @@ def _pairs(X, y, chunks):
     return ((X[rows], y[rows]) for rows in chunks)
 
 
-def _beside(there=True, back=True, record=True, inside=True, host=None, value=lambda x: (x @ x).sum(), leak=False):
+def _beside(there=True, back=True, record=True, inside=True, host=None, value=lambda x: (x @ x).sum(), leak=False, default=False):
     def answer(x, side):
-        main = torch.cuda.current_stream(x.device)
+        main = (torch.cuda.default_stream if default else torch.cuda.current_stream)(x.device)
         if there:
             side.wait_stream(main)
         with torch.cuda.stream(side if inside else main):
@@ -166,16 +166,18 @@ def _beside(there=True, back=True, record=True, inside=True, host=None, value=la
     return answer
 
 
-def _fetched(loss, non_blocking=True):
+def _fetched(loss, non_blocking=True, default=False):
     host = loss.to("cpu", non_blocking=non_blocking)
-    return host, torch.cuda.current_stream(loss.device).record_event() if loss.is_cuda else None
+    stream = torch.cuda.default_stream if default else torch.cuda.current_stream
+    return host, stream(loss.device).record_event() if loss.is_cuda else None
 
 
-def _one_behind(last=True, wait=True, non_blocking=True, everything=False, hold=1, kind=float, value=lambda host: host.item()):
+def _one_behind(last=True, wait=True, non_blocking=True, everything=False, hold=1, kind=float, value=lambda host: host.item(),
+                default=False):
     def answer(losses):
         held = []
         for loss in losses:
-            held.append(_fetched(loss, non_blocking))
+            held.append(_fetched(loss, non_blocking, default))
             while len(held) > hold:
                 yield read(*held.pop(0), loss)
         for pair in held if last else ():
@@ -203,7 +205,7 @@ def _each_at_once(losses):
 
 
 def _prefetch(ahead=True, last=True, event=True, wait=True, record=True, pin=True, own=True, leak=False, swallow=False, hold=1, host=False,
-              kind=tuple, cpu=True):
+              kind=tuple, cpu=True, default=False):
     def answer(loader, device):
         if device.type != "cuda":
             if not cpu:
@@ -211,7 +213,7 @@ def _prefetch(ahead=True, last=True, event=True, wait=True, record=True, pin=Tru
             yield from ((X.to(device), y.to(device)) for X, y in loader)
             return
         side = torch.cuda.Stream(device) if own else torch.cuda.current_stream(device)
-        main, held = torch.cuda.current_stream(device), []
+        main, held = (torch.cuda.default_stream if default else torch.cuda.current_stream)(device), []
 
         def give(batch, copied):
             if wait:
@@ -482,11 +484,13 @@ WRONG = {
         "matrix of 2s": _beside(value=lambda x: (x * x).sum()),
         "return the sum as a tensor": lambda x, side: (x @ x).sum().item(),
         "put it back": _beside(leak=True),
+        "need not be the default one": _beside(default=True),
     },
     "streams-3": {
         "was read before loss": _each_at_once,
         "still to be read": _one_behind(last=False),
         "wait for its event": _one_behind(wait=False),
+        "need not be the default one": _one_behind(default=True),
         "waited for loss": _one_behind(everything=True),
         "take one more, not all": _one_behind(hold=3),
         "start the copy with non_blocking": _one_behind(non_blocking=False, wait=False),
@@ -499,6 +503,7 @@ WRONG = {
     "streams-4": {
         "you still hold one": _prefetch(last=False),
         "before the batch is yielded": _prefetch(wait=False),
+        "need not be the default one": _prefetch(default=True),
         "waits for the copy of batch": _prefetch(event=False),
         "put only after the step": _prefetch(ahead=False),
         "record_stream": _prefetch(record=False),

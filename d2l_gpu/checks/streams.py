@@ -40,22 +40,27 @@ def total(answer):
 def _races(seen, advice):
     """Raise a hint for the first race, with the first advice whose key is in its words."""
     for race in seen.races:
+        if "default stream" in str(seen):  # only an answer that asked for it has anything to do with it
+            raise Hint(f"{race}. The current stream need not be the default one: ask for torch.cuda.current_stream(device).")
         raise Hint(f"{race}. " + next(words for key, words in advice.items() if key in race))
 
 
-def _gpu(devices):
-    if not devices:
-        raise Hint("this exercise needs a GPU, and this release of torch cannot simulate one.")
-    return devices[0]
+@contextlib.contextmanager
+def _gpu():
+    """A GPU, with a current stream that is not the default one: an answer should not take it for granted."""
+    with some_devices() as devices:
+        if not devices:
+            raise Hint("this exercise needs a GPU, and this release of torch cannot simulate one.")
+        with torch.cuda.stream(torch.cuda.Stream(devices[0])):
+            yield devices[0]
 
 
 @exercise("streams-2")
 def beside(answer):
-    with some_devices() as devices:
-        device = _gpu(devices)
+    with _gpu() as device:
         side, main = torch.cuda.Stream(device), torch.cuda.current_stream(device)
         n = random.randrange(3, 9)
-        with watch_streams(side=side) as seen, count_transfers() as used:
+        with watch_streams(**{"side": side, "current stream": main}) as seen, count_transfers() as used:
             x = torch.full((n, n), 2.0, device=device)
             before, waited = len(seen.orders), len(seen.waits)
             y = call(answer, x, side)
@@ -74,7 +79,8 @@ def beside(answer):
             raise Hint(f"the host waited ({', '.join(waits)}). Let one stream wait for the other instead.")
         if result.item() != 4.0 * n ** 3 + 1:
             raise Hint(f"for a {n} x {n} matrix of 2s, (x @ x).sum() is {4 * n ** 3}, and you returned {result.item() - 1:g}.")
-        if not after or any(order.stream != "side" for order in after):
+        if not any(order.stream == "side" for order in after) or any(order.stream != "side" for order in after
+                                                                     if "mm" in order.name or order.name == "sum"):
             raise Hint("the product and the sum should both be in the stream `side`: use `with torch.cuda.stream(side)`.")
         _races(seen, {"memory of": "Both streams use this tensor: tell the allocator, with record_stream.",
                       "(side) reads": "x may not be written yet: `side` has to wait for the current stream first.",
@@ -84,7 +90,9 @@ def beside(answer):
 
 @exercise("streams-3")
 def one_behind(answer):
-    with some_devices() as devices:
+    with some_devices() as devices, contextlib.ExitStack() as elsewhere:
+        if devices:  # as in _gpu
+            elsewhere.enter_context(torch.cuda.stream(torch.cuda.Stream(devices[0])))
         for device in [*devices[:1], torch.device("cpu")]:
             n = random.randrange(4, 8)
             values, steps = [k * k / 4 for k in range(n)], []
@@ -159,9 +167,8 @@ class _Loader:
 
 @exercise("streams-4")
 def prefetch(answer):
-    with some_devices() as devices:
-        _same_batches(answer, torch.device("cpu"), _Loader(False))
-        device = _gpu(devices)
+    _same_batches(answer, torch.device("cpu"), _Loader(False))
+    with _gpu() as device:
         loader = _Loader(True)
         for _ in range(2):
             _same_batches(answer, device, loader)
