@@ -129,9 +129,8 @@ class Watch(TorchDispatchMode):
         writes = _with_bytes(v for v, alias in zip(values, aliases) if alias is not None and alias.is_write)
         given = {_address(tensor) for tensor in _with_bytes(values)}
         results = [tensor for tensor in _with_bytes([out]) if _address(tensor) not in given]
-        view = isinstance(out, torch.Tensor) and not results and not writes
-        if view or name in ("is_pinned", "record_stream"):
-            return out  # no order at all
+        if name in ("is_pinned", "record_stream"):
+            return out  # no order at all; nor is a view: it neither reads nor writes
         gpu = next((t.device for t in (*writes, *results, *reads) if t.is_cuda), None)
         if gpu is None:
             self.on_host(name, reads, writes)

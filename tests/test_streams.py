@@ -138,6 +138,14 @@ def test_two_streams_may_read_the_same_tensor(side, main):
     assert seen.races == []
 
 
+def test_a_tensor_of_the_shape_of_another_does_not_read_it(side):
+    with d2l.watch_streams(side=side) as seen:
+        x = torch.ones(3, device="cuda")
+        with torch.cuda.stream(side):
+            torch.zeros_like(x), x.new_ones(3), x.new_empty(3)
+    assert lines(seen) == ["default stream: ones", "side: zeros_like, new_ones", "races: none"]
+
+
 def reuse(side, main, keep=False, record=False, wait_back=False):
     with torch.cuda.stream(side):
         x = torch.ones(3, device="cuda")
