@@ -124,7 +124,7 @@ class ModelStream:
         model._host_until(name, model.host + model.launch)
         start = model._room(engine, share, max(model.host, self.free), length)
         self.free = start + length
-        late = any(span.name == needs and span.end > start for span in model.spans if span.lane != "host")
+        late = any(span.name == needs and span.end > start for span in model.spans)
         model.spans.append(Span(self.name, name, engine, start, self.free, share, needs if late else ""))
 
     def record_event(self):

@@ -50,6 +50,24 @@ def test_a_wait_is_for_what_was_put_until_then():
     assert times(model, "main") == [("step 0", 2, 5), ("step 1", 5, 8)]
 
 
+def test_to_wait_for_what_is_over_changes_nothing():
+    model = QueueModel()
+    early = model.stream("side").record_event()
+    model.stream("main").put("a", 3)
+    model.stream("main").wait_event(early)
+    model.stream("main").put("b", 1, "to the host")  # behind a all the same
+    assert model.end == 4
+
+
+def test_an_order_delays_none_that_was_put_before_it():
+    model = QueueModel()
+    model.stream("copies").put("copy", 2, "to the card")
+    model.stream("one").wait_stream(model.stream("copies"))
+    for name, length in (("one", 3), ("two", 4), ("three", 2)):
+        model.stream(name).put("product", length, share=0.6)
+    assert [times(model, name)[0][1:] for name in ("one", "two", "three")] == [(2, 5), (5, 9), (0, 2)]
+
+
 def test_an_engine_that_is_full_makes_the_second_stream_wait():
     for share, end in ((1.0, 6), (0.6, 6), (0.5, 3)):
         model = QueueModel()
@@ -103,7 +121,7 @@ def test_the_picture_says_in_words_what_it_shows():
     model = QueueModel(until=20)
     train(model, model.stream("<side>"), model.stream("main"), wait=False)
     html = model._repr_html_()
-    assert "<title>Time line. &lt;side&gt;: copy 0 0-2," in html and "step 0 begins before copy 0 has ended" in html
+    assert "<side>" not in html and "<title>Time line. &lt;side&gt;: copy 0 0-2," in html and "step 0 begins before copy 0 has ended" in html
     assert html.count("<rect") == 1 + 8 and html.count('stroke-width="3" stroke-dasharray') == 2
     assert ">20</text>" in html and repr(model).endswith("end: 12")
     assert "end: 0" in QueueModel()._repr_html_()

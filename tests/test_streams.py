@@ -129,6 +129,13 @@ def test_writing_over_what_another_stream_still_reads_or_writes_is_a_race(side, 
                           "'add_' (default stream) writes what 'fill_' (side) may not have written yet"]
 
 
+def test_an_order_that_writes_one_tensor_in_two_places_has_no_race_with_itself():
+    x = torch.ones(3, device="cuda")
+    with d2l.watch_streams() as seen:
+        torch._foreach_add_([x[:1], x[1:]], 1)
+    assert seen.races == [] and seen.orders
+
+
 def test_two_streams_may_read_the_same_tensor(side, main):
     x = torch.ones(3, device="cuda")
     with d2l.watch_streams() as seen:
@@ -266,7 +273,21 @@ def test_a_copy_between_two_cards_puts_the_streams_of_both_in_order():
         y = x.to("cuda:1")
         y.add_(1)
         x.add_(1)
+        y.copy_(x)  # waits for the addition on the other card
     assert seen.races == [] and seen.orders[1].name == "copy to cuda:1"
+
+
+def test_pinned_memory_is_not_given_away_while_a_copy_needs_it(side, main):
+    with d2l.watch_streams() as seen:
+        with torch.cuda.stream(side):
+            x = torch.ones(3, device="cuda")
+            host = x.to("cpu", non_blocking=True)
+        main.wait_stream(side)
+        host.to("cuda", non_blocking=True)
+        del host
+        with torch.cuda.stream(side):
+            x.to("cpu", non_blocking=True)
+    assert seen.races == []
 
 
 def test_inside_inference_mode_the_parts_of_an_operator_are_seen():
