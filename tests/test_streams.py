@@ -136,6 +136,15 @@ def test_an_order_that_writes_one_tensor_in_two_places_has_no_race_with_itself()
     assert seen.races == [] and seen.orders
 
 
+def test_tensors_without_elements_share_no_memory(side):
+    with d2l.watch_streams() as seen:
+        x = torch.ones(0, device="cuda")
+        with torch.cuda.stream(side):
+            torch.ones(0, device="cuda").add_(1)
+        x.add_(1)
+    assert seen.races == []
+
+
 def test_two_streams_may_read_the_same_tensor(side, main):
     x = torch.ones(3, device="cuda")
     with d2l.watch_streams() as seen:
@@ -338,7 +347,7 @@ def test_watches_can_be_nested_and_leave_nothing_behind(side):
                 x = torch.ones(3, device="cuda")
             x + 1
             1 / 0
-    assert len(inner.races) == len(outer.races) == 1
+    assert len(inner.races) == len(outer.races) == 1 and "record_stream" not in vars(torch.Tensor)
     assert before == (vars(torch.cuda.Event).copy(), vars(torch.cuda.Stream).copy(), torch.cuda.synchronize, "record_stream" in vars(torch.Tensor))
 
 
