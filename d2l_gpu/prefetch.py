@@ -23,7 +23,7 @@ class Prefetcher:
     """
 
     def __init__(self, loader, device):
-        self.loader, self.device = loader, torch.device(device)
+        self.loader, self.device, self._side = loader, torch.device(device), None
 
     def __len__(self):
         return len(self.loader)
@@ -32,7 +32,9 @@ class Prefetcher:
         if self.device.type != "cuda":
             yield from (to(batch, self.device) for batch in self.loader)
             return
-        side, coming = torch.cuda.Stream(self.device), None
+        if self._side is None:  # kept from pass to pass: each further stream would hold on to memory of its own
+            self._side = torch.cuda.Stream(self.device)
+        side, coming = self._side, None
         for batch in self.loader:
             with torch.cuda.stream(side):
                 batch = to(batch, self.device)
@@ -44,7 +46,7 @@ class Prefetcher:
             yield self._hand_over(*coming)
 
     def _hand_over(self, batch, copied):
-        stream = torch.cuda.current_stream(self.device)
+        stream = torch.cuda.current_stream(self._side.device)
         stream.wait_event(copied)
         there = [tensor for tensor in tensors_in(batch) if tensor.is_cuda]
         if not there:

@@ -400,6 +400,14 @@ def test_a_prefetcher_copies_in_a_stream_of_its_own_one_batch_ahead_and_without_
     assert not used.waits if pin else set(used.waits) == {"H2D"}
 
 
+def test_a_prefetcher_keeps_its_stream_from_pass_to_pass_so_that_its_memory_is_used_again():
+    prefetcher = d2l.Prefetcher(batches(), "cuda")
+    with d2l.watch_streams() as seen:
+        for _ in range(3):
+            work(prefetcher)
+    assert seen.races == [] and {o.stream for o in seen.orders} == {"stream 1", "default stream"}
+
+
 def test_without_record_stream_a_prefetcher_would_race(monkeypatch):
     def only_wait(self, batch, copied):
         torch.cuda.current_stream().wait_event(copied)
