@@ -30,18 +30,22 @@ else:
     from .modules import Classifier, DataModule, HyperParameters, Module, add_to_class
     from .pipeline import expected_step, timeline
     from .plots import draw_results, draw_roofline
+    from .prefetch import Prefetcher
     from .progress import ProgressBoard
+    from .queues import QueueModel
     from .sources import MappedImages, Probe, Stream
+    from .streams import watch_streams
     from .timing import Benchmark, Measurement, Ratio, Timer, compare, synchronize, time_it
     from .training import Trainer, to
     from .transfers import count_transfers
 
 __all__ = [
     "Benchmark", "CLASSES", "Classifier", "DataModule", "DeviceLoader", "HyperParameters", "MACHINES", "MappedImages",
-    "Measurement", "Module", "Probe", "ProgressBoard", "Ratio", "Stream", "Timer", "Trainer", "add_to_class", "check",
-    "compare", "count_transfers", "cpu", "doctor", "draw_results", "draw_roofline", "ensure_gpus", "errors",
-    "expected_step", "explain", "find_bottleneck", "gpu", "hardware", "load_images", "num_gpus", "results", "roofline",
-    "simulate_gpus", "simulated", "synchronize", "time_it", "timeline", "to", "try_all_gpus", "try_gpu",
+    "Measurement", "Module", "Prefetcher", "Probe", "ProgressBoard", "QueueModel", "Ratio", "Stream", "Timer", "Trainer",
+    "add_to_class", "check", "compare", "count_transfers", "cpu", "doctor", "draw_results", "draw_roofline",
+    "ensure_gpus", "errors", "expected_step", "explain", "find_bottleneck", "gpu", "hardware", "load_images", "num_gpus",
+    "results", "roofline", "simulate_gpus", "simulated", "synchronize", "time_it", "timeline", "to", "try_all_gpus",
+    "try_gpu", "watch_streams",
 ]
 __version__ = "0.1.0"
 

@@ -29,6 +29,7 @@ IGNORED = {
     "10-profiling": ["guess-phases", "table-cell", "show-run", "table-a", "table-b", "table-c", "limits-cost"],
     "11-mixed-precision": ["setup", "small-plot", "epochs-ratio", "time-ratios", "time-recorded", "accumulate-ratio"],
     "12-gpu-memory": ["setup"],
+    "13-streams": ["setup", "timing", "gain-measure", "gain-recorded", "products"],
 }
 
 

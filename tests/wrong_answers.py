@@ -325,6 +325,101 @@ def _mean_by_label(events, value):
     return max(values, key=lambda name: sum(values[name]) / len(values[name]))
 
 
+def _beside(there=True, back=True, record=True, inside=True, host=None, value=lambda x: (x @ x).sum(), leak=False, default=False):
+    def answer(x, side):
+        main = (torch.cuda.default_stream if default else torch.cuda.current_stream)(x.device)
+        if there:
+            side.wait_stream(main)
+        with torch.cuda.stream(side if inside else main):
+            y = value(x)
+        if back:
+            main.wait_stream(side)
+        if host:
+            host(side)
+        if record:
+            y.record_stream(main)
+        if leak:
+            torch.cuda.set_stream(side)
+        return y
+    return answer
+
+
+def _fetched(loss, non_blocking=True, default=False):
+    host = loss.to("cpu", non_blocking=non_blocking)
+    stream = torch.cuda.default_stream if default else torch.cuda.current_stream
+    return host, stream(loss.device).record_event() if loss.is_cuda else None
+
+
+def _one_behind(last=True, wait=True, non_blocking=True, everything=False, hold=1, kind=float, value=lambda host: host.item(),
+                default=False):
+    def answer(losses):
+        held = []
+        for loss in losses:
+            held.append(_fetched(loss, non_blocking, default))
+            while len(held) > hold:
+                yield read(*held.pop(0), loss)
+        for pair in held if last else ():
+            yield read(*pair, pair[0])
+
+    def read(host, event, latest):
+        if event is not None and wait:
+            torch.cuda.synchronize() if everything else event.synchronize()
+        return kind(value(host))
+    return answer
+
+
+def _copied(losses):
+    for loss in losses:
+        loss.to("cpu", non_blocking=True)
+        yield loss
+
+
+def _each_at_once(losses):
+    for loss in losses:
+        host, event = _fetched(loss)
+        if event is not None:
+            event.synchronize()
+        yield host.item()
+
+
+def _prefetch(ahead=True, last=True, event=True, wait=True, record=True, pin=True, own=True, leak=False, swallow=False, hold=1, host=False,
+              kind=tuple, cpu=True, default=False):
+    def answer(loader, device):
+        if device.type != "cuda":
+            if not cpu:
+                torch.cuda.Stream(device)
+            yield from ((X.to(device), y.to(device)) for X, y in loader)
+            return
+        side = torch.cuda.Stream(device) if own else torch.cuda.current_stream(device)
+        main, held = (torch.cuda.default_stream if default else torch.cuda.current_stream)(device), []
+
+        def give(batch, copied):
+            if wait:
+                main.wait_event(copied) if event else main.wait_stream(side)
+            if host:
+                copied.synchronize()
+            for t in batch if record else ():
+                t.record_stream(main)
+            return kind(batch)
+
+        try:
+            for batch in loader:
+                with torch.cuda.stream(side):
+                    batch = tuple(t.to(device, non_blocking=pin) for t in batch)
+                    if leak:
+                        yield batch
+                        continue
+                held.append((batch, side.record_event()))
+                while len(held) > (hold if ahead else 0):
+                    yield give(*held.pop(0))
+        except OSError:
+            if not swallow:
+                raise
+        for pair in held if last else ():
+            yield give(*pair)
+    return answer
+
+
 WRONG = {
     "devices-1": {
         "== does not know that": lambda a, b: a == b,
@@ -841,6 +936,57 @@ WRONG = {
         "in main memory": lambda: _Recorder(fetch=lambda row: row),
         "a Python float": lambda: _Recorder(result=lambda total: total),
         "without an exception": lambda: _Recorder(start="None"),
+    },
+    # ------------------------------------------------------------------------------ 13 streams
+    "streams-1": {
+        "everything before it": lambda copy, step, n, streams: copy + (n - 1) * max(copy, step) + step,
+        "no step beside it": lambda copy, step, n, streams: n * (copy + step) if streams == 1 else n * max(copy, step),
+        "Draw it": lambda copy, step, n, streams: n * (copy + step) if streams == 1 else n * (copy + step) / 2 - 0.25,
+        "number of units": lambda copy, step, n, streams: f"{n * (copy + step)}",
+    },
+    "streams-2": {
+        "`side` has to wait": _beside(there=False),
+        "goes on in the current stream": _beside(back=False),
+        "tell the allocator": _beside(record=False),
+        "should both be in the stream": _beside(inside=False),
+        "the host waited": _beside(back=False, host=lambda side: side.synchronize()),
+        "matrix of 2s": _beside(value=lambda x: (x * x).sum()),
+        "return the sum as a tensor": lambda x, side: (x @ x).sum().item(),
+        "put it back": _beside(leak=True),
+        "need not be the default one": _beside(default=True),
+    },
+    "streams-3": {
+        "was read before loss": _each_at_once,
+        "still to be read": _one_behind(last=False),
+        "wait for its event": _one_behind(wait=False),
+        "need not be the default one": _one_behind(default=True),
+        "waited for loss": _one_behind(everything=True),
+        "take one more, not all": _one_behind(hold=3),
+        "start the copy with non_blocking": _one_behind(non_blocking=False, wait=False),
+        "one for each is enough": lambda losses: (value for value in _one_behind()(_copied(losses))),
+        "yield Python floats": _one_behind(kind=torch.as_tensor),
+        "not the losses in their order": _one_behind(kind=lambda value: value + 1.0),
+        "Write a generator": lambda losses: list(losses),
+        "without a wait for its copy": _one_behind(wait=False, value=lambda host: host.tolist()),
+    },
+    "streams-4": {
+        "you still hold one": _prefetch(last=False),
+        "before the batch is yielded": _prefetch(wait=False),
+        "need not be the default one": _prefetch(default=True),
+        "waits for the copy of batch": _prefetch(event=False),
+        "put only after the step": _prefetch(ahead=False),
+        "record_stream": _prefetch(record=False),
+        "where it waits its turn": _prefetch(own=False),
+        "non_blocking=True": _prefetch(pin=False),
+        "leave the `with` block": _prefetch(leak=True),
+        "swallowed": _prefetch(swallow=True),
+        "hold one back": _prefetch(hold=4),
+        "current stream wait instead": _prefetch(wait=False, host=True),
+        "a pair of tensors": _prefetch(kind=list),
+        "your answer raised": _prefetch(cpu=False),
+        "should be on cuda:0": lambda loader, device: iter(loader),
+        "in their order": lambda loader, device: ((X.to(device), y.to(device) * 0) for X, y in loader),
+        "Write a generator": lambda loader, device: [(X.to(device), y.to(device)) for X, y in loader],
     },
 }
 

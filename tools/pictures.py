@@ -488,9 +488,49 @@ def memory_layers():
          "nvidia-smi shows it, and the whole card.", *shapes)
 
 
+def streams():
+    shapes = [heads(INK, MOVE), box(14, 86, 74, 92, HOST, HOST_FILL), text(51, 126, "Python", 15, color=HOST, weight="bold"),
+              text(51, 146, "orders", 15, color=HOST)]
+    for y, name, color, fill, orders in ((64, "default stream", CARD, CARD_FILL, ("step 2", "step 1", "step 0")),
+                                         (166, "side", MOVE, "#f7e3da", ("copy 3", "copy 2", "copy 1"))):
+        shapes += [text(128, y - 10, f"stream: {name}", 15, "start", weight="bold"), arrow(92, 122 if y < 100 else 142, 122, y + 17, INK)]
+        for k, order in enumerate(orders):
+            shapes += [box(128 + 58 * k, y, 56, 34, color, fill, 3), text(156 + 58 * k, y + 22, order, 14)]
+        shapes.append(arrow(306, y + 17, 346, y + 17, INK))
+    shapes += [box(350, 20, 116, 244, SOFT, "#ffffff"), text(408, 44, "the card", 15, weight="bold"),
+               box(362, 56, 92, 56, CARD, CARD_FILL), text(408, 89, "computes", 15),
+               box(362, 158, 92, 44, MOVE, "#f7e3da"), text(408, 185, "copies in", 15),
+               box(362, 210, 92, 44, MOVE, "#f7e3da"), text(408, 237, "copies out", 15),
+               text(14, 244, "in a stream: one after another", 14, "start", SOFT),
+               text(14, 264, "between streams: in any order, unless one waits", 14, "start", SOFT)]
+    save("streams.svg", 282, "Python puts orders into two streams. The steps in the default stream go to the part of the card that computes, "
+         "the copies in the other stream to a copy engine. Each stream is in order; between the two there is none.", *shapes)
+
+
+def reuse():
+    def span(x, y, width, label, color, fill, weight=1.5, dash=""):
+        return (f'<rect x="{x}" y="{y}" width="{width}" height="34" rx="3" fill="{fill}" stroke="{color}" stroke-width="{weight}"{dash}/>'
+                + text(x + width / 2, y + 22, label, 14))
+
+    copy, step = (MOVE, "#f7e3da"), (CARD, CARD_FILL)
+    wrong = (MOVE, "#ffffff", 3, ' stroke-dasharray="5 3"')
+    shapes = []
+    for top, title, note in ((20, "the allocator does not know who uses A", "writes over A while step 0 reads it"),
+                             (176, "after A.record_stream(default stream)", "A is kept until step 0 has read it")):
+        wrongly = top == 20
+        shapes += [text(14, top + 14, title, 16, "start", weight="bold"), text(14, top + 52, "side", 14, "start"),
+                   text(14, top + 96, "default", 14, "start"),
+                   span(74, top + 30, 72, "copy to A", *copy), span(150, top + 30, 72, "copy to B", *copy),
+                   span(236, top + 30, 72, f"copy to {'A' if wrongly else 'C'}", *(wrong if wrongly else copy)),
+                   span(150, top + 74, 182, "step 0 reads A", *step), span(336, top + 74, 120, "step 1 reads B", *step),
+                   text(241, top + 128, note, 14, color=MOVE if wrongly else SOFT)]
+    save("reuse.svg", 318, "Two time lines. Above, the side stream gets the memory A again for its third copy and writes over it while "
+         "step 0 in the default stream still reads it. Below, after record_stream, the third copy gets other memory.", *shapes)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
     for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error,
                  roofline, timeline, supply, starved, loader, staging, trace, formats, number_line, amp_step,
-                 memory_layers):
+                 memory_layers, streams, reuse):
         draw()

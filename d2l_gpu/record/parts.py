@@ -13,6 +13,7 @@ from torch.profiler import profile
 
 from .. import ladder as rungs
 from ..devices import try_gpu
+from ..prefetch import Prefetcher
 from ..results import clean, entry
 from ..timing import Timer, compare, time_it
 from . import chapters, memory, placement
@@ -140,13 +141,15 @@ def profiler(plan):
 
 
 def streams(plan):
-    """Products on one stream and on two; a copy and a product in a row and at the same time. CUDA only."""
+    """Products on one stream and on two; a copy and a product, and eight steps with their batches, in a row and at the same
+    time. CUDA only."""
     device = try_gpu()
     if device.type != "cuda":
         yield {"note": "streams: need CUDA"}
         return
     one, two = torch.cuda.Stream(device), torch.cuda.Stream(device)
-    for size, times in ((256, 50), (4096, 4)):
+    for size, times in ((256, 50), (2000, 10), (4096, 4)):
+        size = min(size, plan.largest)
         X, Y = (torch.randn(2, size, size, device=device) for _ in range(2))
 
         def work(*on):
@@ -155,12 +158,15 @@ def streams(plan):
                     with torch.cuda.stream(stream):
                         X[k] @ Y[k]
 
-        both = compare(lambda: work(one, one), lambda: work(one, two))
-        for side, name in ((both.slow, "two products on one stream"), (both.fast, "two products on two streams")):
-            side.name = name
-            yield report("streams", side, device, size=size, times=times)
-    host = torch.ones(2**26).pin_memory()
-    there, X = torch.empty(2**26, device=device), torch.randn(8192, 8192, device=device)
+        torch.cuda.synchronize(device)  # X and Y are there before another stream reads them
+        yield from _pair(compare(lambda: work(one, one), lambda: work(one, two)), "two products on one stream",
+                         "two products on two streams", device, size=size, times=times)
+    if plan.left() < 2:
+        yield {"cut": "streams: no time for copies beside products"}
+        return
+    size = min(8192, plan.largest)
+    host = torch.ones(size, size).pin_memory()
+    there, X = torch.empty(size, size, device=device), torch.randn(size, size, device=device)
 
     def copy_and_product(on):
         with torch.cuda.stream(on):
@@ -168,10 +174,25 @@ def streams(plan):
         with torch.cuda.stream(one):
             X @ X
 
-    both = compare(lambda: copy_and_product(one), lambda: copy_and_product(two))
-    for side, name in ((both.slow, "copy and product on one stream"), (both.fast, "copy and product on two streams")):
-        side.name = name
-        yield report("streams", side, device, size=8192, bytes=4 * 2**26)
+    torch.cuda.synchronize(device)
+    yield from _pair(compare(lambda: copy_and_product(one), lambda: copy_and_product(two)), "copy and product on one stream",
+                     "copy and product on two streams", device, size=size, bytes=host.nbytes)
+    size = min(4096, plan.largest)
+    batches, W = [torch.ones(size, size).pin_memory()] * 8, torch.randn(size, size, device=device)
+
+    def steps(loader):
+        for X in loader:
+            X @ W
+
+    yield from _pair(compare(lambda: steps(X.to(device, non_blocking=True) for X in batches),
+                             lambda: steps(Prefetcher(batches, device))), "8 steps, batches on the same stream",
+                     "8 steps, batches prefetched", device, size=size, bytes=batches[0].nbytes)
+
+
+def _pair(both, slow, fast, device, **setting):
+    both.slow.name, both.fast.name = slow, fast
+    yield report("streams", both.slow, device, **setting)
+    yield report("streams", both.fast, device, **setting)
 
 
 #: The parts in the order in which they are run, the most telling first, with the share of the time each may take.

@@ -38,10 +38,11 @@ class Stream:
         event.record(self)
         return event
 
-    def wait_stream(self, stream):
-        """Nothing to wait for."""
+    def wait_event(self, event):
+        event.wait(self)
 
-    wait_event = wait_stream
+    def wait_stream(self, stream):
+        self.wait_event(stream.record_event())
 
     def query(self):
         return True
@@ -72,9 +73,9 @@ class Event:
 
     def elapsed_time(self, end):
         if not (self.enable_timing and end.enable_timing):
-            raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self.time is None or end.time is None:
-            raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
         return (end.time - self.time) * 1000
 
     def synchronize(self):

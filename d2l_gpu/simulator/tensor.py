@@ -220,6 +220,9 @@ class DeviceStorage:
     def _cdata(self):
         return self._host._cdata
 
+    def _weak_ref(self):
+        return self._host._weak_ref()
+
     def is_shared(self):
         return True
 

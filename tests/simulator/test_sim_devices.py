@@ -529,9 +529,9 @@ def test_streams_and_events(gpus, message):
     end.record()
     torch.cuda.synchronize()
     assert start.elapsed_time(end) > 0 and end.query()
-    assert message(lambda: torch.cuda.Event().elapsed_time(end)) == (
+    assert message(lambda: torch.cuda.Event().elapsed_time(end), ValueError) == (
         "Both events must be created with argument 'enable_timing=True'.")
-    assert message(lambda: torch.cuda.Event(enable_timing=True).elapsed_time(end)) == (
+    assert message(lambda: torch.cuda.Event(enable_timing=True).elapsed_time(end), ValueError) == (
         "Both events must be recorded before calculating elapsed time.")
 
 
