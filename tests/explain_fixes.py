@@ -342,12 +342,13 @@ def _(run):
 
 @fix("cudnn-does-not-start")
 def _(run):
-    enabled = torch.backends.cudnn.enabled
-    try:
-        assert len(next(iter(run(dataset=TensorDataset(*data(n=64)))["loader"]))[0]) == 16
-        assert not torch.backends.cudnn.enabled
-    finally:
-        torch.backends.cudnn.enabled = enabled
+    with torch.backends.__allow_nonbracketed_mutation():  # another test may have frozen the flags of this process
+        enabled = torch.backends.cudnn.enabled
+        try:
+            assert len(next(iter(run(dataset=TensorDataset(*data(n=64)))["loader"]))[0]) == 16
+            assert not torch.backends.cudnn.enabled
+        finally:
+            torch.backends.cudnn.enabled = enabled
 
 
 @fix("nan-loss")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from d2l_gpu import datasets, ladder, results, simulate_gpus
+from d2l_gpu import datasets, ladder, results
 from d2l_gpu.record import __main__ as command
 from d2l_gpu.record import chapters, operations, parts, placement, precision, recorder
 from d2l_gpu.record.reports import Plan
@@ -106,7 +106,7 @@ def test_uneven_pieces_of_a_batch_have_the_gradient_of_the_whole(half, tolerance
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_the_part_about_streams_runs_where_cuda_answers():
-    with d2l.simulate_gpus(1):  # only that it runs: such times are stored nowhere
+    with simulate_gpus(1):  # only that it runs: such times are stored nowhere
         entries = [report["entry"] for report in parts.streams(parts.Plan(60, largest=16))]
         late = list(parts.streams(parts.Plan(0, largest=16)))
     assert [e["name"] for e in entries[-2:]] == ["8 steps, batches on the same stream", "8 steps, batches prefetched"]
