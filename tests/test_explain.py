@@ -80,6 +80,8 @@ def sections(path):
 
 #: For each entry with a section, words that the section must hold: a link to where nothing is said of an error is none.
 TOLD = {
+    "unscale-fp16": "FP16 gradients", "scaler-order": "No inf checks", "old-amp": "torch.cuda.amp", "tf32-mixed": "fp32_precision",
+    "clip-before-unscale": "Without `unscale_`", "worker-options": "prefetch_factor option",
     "batch-behind": "same device", "labels-behind": "class weights", "plain-attribute": "register_buffer",
     "layers-in-list": "empty parameter list", "made-in-forward": "device=", "moved-not-kept": "returns a tensor",
     "index-elsewhere": "indices should be either on", "gpu-to-numpy": "tensor to numpy", "numpy-and-grad": "detach",
