@@ -107,8 +107,8 @@ def test_uneven_pieces_of_a_batch_have_the_gradient_of_the_whole(half, tolerance
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_the_part_about_streams_runs_where_cuda_answers():
     with simulate_gpus(1):  # only that it runs: such times are stored nowhere
-        entries = [report["entry"] for report in parts.streams(parts.Plan(60, largest=16))]
-        late = list(parts.streams(parts.Plan(0, largest=16)))
+        entries = [report["entry"] for report in parts.streams(Plan(60, largest=16))]
+        late = list(parts.streams(Plan(0, largest=16)))
     assert [e["name"] for e in entries[-2:]] == ["8 steps, batches on the same stream", "8 steps, batches prefetched"]
     assert len(entries) == 10 and {e["device"] for e in entries} == {"cuda:0"} and "cut" in late[-1]
 

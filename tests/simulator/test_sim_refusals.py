@@ -21,7 +21,6 @@ REFUSED = {
     "snapshot": (lambda: torch.cuda.memory._snapshot(), "torch.cuda.memory._snapshot"),
     "set_allocator": (lambda: torch.cuda.memory.change_current_allocator(None), "torch.cuda."),
     "host stats": (lambda: torch.cuda.memory.host_memory_stats(), "torch.cuda.memory.host_memory"),
-    "fraction": (lambda: torch.cuda.set_per_process_memory_fraction(0.5), "torch.cuda.set_per"),
     "nvtx": (lambda: torch.cuda.nvtx.range_push("x"), "torch.cuda.nvtx.range_push"),
     "nvtx mark": (lambda: torch.cuda.nvtx.mark("x"), "torch.cuda.nvtx.mark"),
     "profiler": (lambda: torch.cuda.profiler.start(), "torch.cuda.profiler.start"),
