@@ -103,6 +103,13 @@ def _check_autocast(seen, calls):
                    "forward pass.")
 
 
+def _to_train(device):
+    """A network, its twin, an optimizer for each, and a scaler that grows at once."""
+    net, twin = _twin(device)
+    optimizer, reference = (torch.optim.SGD(n.parameters(), lr=0.5) for n in (net, twin))
+    return net, twin, optimizer, reference, torch.amp.GradScaler(device.type, init_scale=2.0**10, growth_interval=1)
+
+
 def _check_infinite(net, device, answer):
     start = _weights(net)
     answer(torch.amp.GradScaler(device.type, init_scale=2.0**40))
@@ -115,9 +122,7 @@ def _check_infinite(net, device, answer):
 def amp_step(answer):
     with some_devices() as devices:
         for device in _devices(devices):
-            net, twin = _twin(device)
-            optimizer, reference = (torch.optim.SGD(n.parameters(), lr=0.5) for n in (net, twin))
-            scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, growth_interval=1)
+            net, twin, optimizer, reference, scaler = _to_train(device)
             for k in range(2):
                 for p in net.parameters():
                     if p.grad is not None:
@@ -189,9 +194,7 @@ def kept_bytes(answer):
 def accumulated_step(answer):
     with some_devices() as devices:
         for device in _devices(devices):
-            net, twin = _twin(device)
-            optimizer, reference = (torch.optim.SGD(n.parameters(), lr=0.5) for n in (net, twin))
-            scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, growth_interval=1)
+            net, twin, optimizer, reference, scaler = _to_train(device)
             X, y = _data(40, device)
             X[-4:], y[-4:] = 3 * X[-4:], 2  # the last, small batch is of another kind
             batches = list(zip(X.split(12), y.split(12)))
