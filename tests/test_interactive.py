@@ -5,18 +5,16 @@ They need selenium, Chromium and its driver (Debian: chromium and chromium-drive
 
 import itertools
 import json
-import os
 import re
 import shutil
 
 import pytest
 
 import d2l_gpu as d2l
+from browsing import set_width
 from d2l_book import drop_unused_script
 from d2l_gpu import limits, palette
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
 PAGE = """<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>Two pictures</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><link rel="stylesheet" href="book.css">
 <script src="interactive.js"></script></head><body><article class="bd-article">
@@ -35,24 +33,6 @@ def page(tmp_path_factory, root):
     return (folder / "page.html").as_uri()
 
 
-@pytest.fixture(scope="session")
-def chromium(tmp_path_factory):
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    if not BROWSER or not DRIVER:
-        pytest.skip("no chromium and chromedriver on this machine")
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    for argument in ["--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
-                     "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars"]:
-        options.add_argument(argument)
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        options.add_argument("--no-sandbox")  # Chromium has none for the superuser
-    driver = webdriver.Chrome(service=webdriver.ChromeService(DRIVER), options=options)
-    yield driver
-    driver.quit()
-
-
 @pytest.fixture
 def browser(chromium, page):
     """Chromium, 1000 pixels wide, with the page freshly loaded; afterwards the console must be without errors."""
@@ -61,11 +41,6 @@ def browser(chromium, page):
     chromium.get_log("browser")
     yield chromium
     assert not [entry for entry in chromium.get_log("browser") if entry["level"] == "SEVERE"]
-
-
-def set_width(driver, width):
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                           {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500})
 
 
 def at(browser, name):

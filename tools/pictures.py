@@ -87,7 +87,7 @@ def memory_spaces():
               text(36, 46, "cpu: all cores, main memory", anchor="start", weight="bold", color=HOST),
               box(36, 62, 186, 74, HOST, "#ffffff"), text(48, 84, "the Python object X", 15, "start"),
               text(48, 104, "shape, dtype, device", 14, "start", SOFT), text(48, 124, "a pointer", 14, "start", SOFT),
-              grid(312, 74, 2, 3, HOST, "#ffffff"), text(351, 146, "a CPU tensor", 13, color=SOFT)]
+              grid(312, 74, 2, 3, HOST, "#ffffff"), text(351, 146, "a CPU tensor", 14, color=SOFT)]
     for i, x in enumerate((20, 250)):
         shapes += [box(x, 232, 210, 128, CARD, CARD_FILL),
                    text(x + 14, 348, f"cuda:{i}: a card, its memory", 14, "start", CARD, "bold")]
