@@ -52,6 +52,8 @@ MENDED = [
     (r'<div class="bd-sidebar-primary\b', '<div role="complementary" aria-label="Book" class="bd-sidebar-primary'),
     # All solutions would have this one name instead of the words that they show.
     (r'<summary aria-label="Toggle hidden content">', "<summary>"),
+    # A header without a word heads nothing.
+    (r'<th class="head"><p></p></th>', "<td></td>"),
     # The theme's script makes boxes of this class reachable by keyboard while they scroll.
     (r'<div class="pst-scrollable-table-container">', '<div class="pst-scrollable-table-container jp-RenderedHTMLCommon">'),
 ]

@@ -60,7 +60,8 @@ def press(driver, *keys):
 
 def log(driver):
     """What happened since the last call: errors of the console, addresses asked for, and requests that failed."""
-    errors = [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
+    own = "/favicon.ico"  # which a browser asks a server for of its own accord
+    errors = [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE" and own not in entry["message"]]
     asked, failed, address = [], [], {}
     for entry in driver.get_log("performance"):
         message = json.loads(entry["message"])["message"]
@@ -70,7 +71,7 @@ def log(driver):
             address[found["requestId"]] = found["request"]["url"]
         elif method == "Network.loadingFailed" and not found.get("canceled"):
             failed.append((address.get(found["requestId"]), found["errorText"]))
-        elif method == "Network.responseReceived" and found["response"]["status"] >= 400:
+        elif method == "Network.responseReceived" and found["response"]["status"] >= 400 and own not in found["response"]["url"]:
             failed.append((found["response"]["url"], found["response"]["status"]))
     return errors, asked, failed
 

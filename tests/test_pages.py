@@ -102,6 +102,7 @@ MENDED = """<link rel="preload" as="font" href="a.woff2" />
 </script>
 <script>kernelName = 'python3'</script>
 <div class="bd-sidebar-primary bd-sidebar"><summary aria-label="Toggle hidden content">
+<th class="head"><p></p></th><th class="head"><p>what</p></th>
 <span class="pre">torch.cuda.memory_allocated</span> <span class="pre">cudaDeviceSynchronize</span> <span class="pre">loss.item</span>"""
 
 
@@ -111,7 +112,7 @@ def test_a_page_is_mended_once_and_the_rest_of_it_stays():
     assert not re.search("thebe|kernelName|preload", once, re.IGNORECASE) and "book.css" in once and "book.js" in once
     assert '<div role="complementary" aria-label="Book" class="bd-sidebar-primary bd-sidebar"><summary>' in once
     assert "torch.<wbr/>cuda.<wbr/>memory_<wbr/>allocated" in once and "cuda<wbr/>Device<wbr/>Synchronize" in once
-    assert '<span class="pre">loss.item</span>' in once
+    assert '<td></td><th class="head"><p>what</p></th>' in once and '<span class="pre">loss.item</span>' in once
 
 
 def test_only_pages_with_an_interactive_picture_load_its_script(pages):
