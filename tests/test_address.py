@@ -41,6 +41,7 @@ def test_the_cell_is_the_first_that_runs_and_is_folded_everywhere(path):
     assert "".join(cell["source"]).startswith("#@title ") and cell["metadata"]["cellView"] == "form"  # Colab
     assert cell["metadata"]["jupyter"]["source_hidden"] and "remove-cell" in notebooks.tags(cell)  # JupyterLab, the pages
     assert notebook["cells"][0]["cell_type"] == "markdown"
+    assert max(len(line.rstrip("\n")) for line in cell["source"]) <= 84
 
 
 def test_all_chapters_hold_the_same_address_or_none():

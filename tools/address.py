@@ -18,7 +18,7 @@ import d2l_repository  # noqa: E402
 
 TAG = "fetch-package"
 SOURCE = '''\
-#@title Fetch the book's package d2l_gpu, if it is not here. PyTorch stays as it is.
+#@title Fetch the book's package d2l_gpu, if it is missing (PyTorch stays as it is)
 import importlib.util
 import subprocess
 import sys
@@ -32,10 +32,11 @@ if importlib.util.find_spec("d2l_gpu") is None:
     done = subprocess.run(pip, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(
-            f"pip could not fetch d2l_gpu from {PACKAGE}. Is this machine online? On "
-            "Kaggle, turn the internet on in the notebook's settings. Without it, copy "
-            "the folder d2l_gpu of the book's repository beside this notebook. What pip "
-            f"said:\\n{done.stderr.strip()}")
+            f"pip could not fetch d2l_gpu from {PACKAGE}. Is this machine online? "
+            "On Kaggle, turn the internet on in the notebook's settings (it takes "
+            "a verified phone number). Without it, copy the folder d2l_gpu of the "
+            "book's repository beside this notebook. What pip said:\\n"
+            + done.stderr.strip())
     importlib.invalidate_caches()
 '''
 
