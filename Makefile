@@ -3,7 +3,7 @@ PYTHON ?= python3
 ENV = .venv/bin
 BOOK = .venv-book/bin
 
-.PHONY: book doctor test test-matrix differential test-cuda bench lab record record-machine clean
+.PHONY: address address-remove book doctor test test-matrix differential test-cuda bench lab record record-machine clean
 
 book: .venv-book/ready        ## build the HTML in a small environment of its own
 	$(BOOK)/jupyter-book build . --warningiserror --nitpick --keep-going
@@ -32,6 +32,12 @@ record-machine: .venv/ready   ## measure this machine within 8 minutes and write
 
 lab: .venv/ready              ## open the chapters in JupyterLab
 	$(ENV)/jupyter lab --notebook-dir=chapters
+
+address:                      ## write the repository's address into the chapters: URL=https://github.com/OWNER/REPOSITORY
+	$(PYTHON) tools/address.py "$(URL)" $(if $(BRANCH),--branch "$(BRANCH)")
+
+address-remove:               ## take the repository's address out of the chapters
+	$(PYTHON) tools/address.py --remove
 
 record: .venv/ready           ## run the chapters and store their outputs
 	$(ENV)/python tools/notebooks.py record

@@ -1,14 +1,14 @@
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "_ext")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "_ext"), str(ROOT / "tests")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))  # for subprocesses
+import book  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,8 @@ def root():
 
 @pytest.fixture(scope="session")
 def html(tmp_path_factory, root):
-    """The folder of the freshly built HTML, as `make book` builds it; built once, also where several processes test."""
+    """The folder of the freshly built HTML, for a repository whose address is not known; built once, also where several
+    processes test."""
     from filelock import FileLock  # torch brings it along
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -27,13 +28,14 @@ def html(tmp_path_factory, root):
     with FileLock(shared / "book.lock"):
         if not (folder / "built").exists():
             shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(root, folder, ignore=shutil.ignore_patterns(".venv*", "_build", ".git", "__pycache__", "tests"))
-            tool = shutil.which("jupyter-book", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-            done = subprocess.run([tool, "build", ".", "--warningiserror", "--nitpick", "--keep-going"], cwd=folder,
-                                  capture_output=True, text=True, env=os.environ | {"BOOK_REPOSITORY_URL": ""})
-            assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+            book.build(root, folder, BOOK_REPOSITORY_URL="")
             (folder / "built").touch()
     return folder / "_build" / "html"
+
+
+@pytest.fixture(scope="session")
+def pages(html):
+    return book.read_pages(html)
 
 
 @pytest.fixture(scope="session")

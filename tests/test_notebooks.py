@@ -54,7 +54,8 @@ def test_cell_ids_are_unique_words(path):
 
 @each_chapter
 def test_code_fits_the_page(path):
-    long = [line for cell in notebooks.code_cells(notebooks.read(path)) for line in "".join(cell["source"]).split("\n") if len(line) > 84]
+    long = [line for cell in notebooks.code_cells(notebooks.read(path)) for line in "".join(cell["source"]).split("\n")
+            if len(line) > 84 and not re.fullmatch(r' *"git\+\S+"', line)]  # an address stays in one piece
     assert not long
 
 
@@ -106,6 +107,17 @@ def test_a_chapter_has_all_its_parts(path):
                                                   if cell["cell_type"] == "markdown"), re.MULTILINE)
     for part in ("Summary", "Pitfalls", "Check yourself", "Exercises", "Further reading"):
         assert part in headings
+
+
+@each_chapter
+def test_answers_open_in_the_page_in_jupyter_and_in_colab(path):
+    texts = {cell["id"]: "".join(cell["source"]) for cell in notebooks.read(path)["cells"] if cell["cell_type"] == "markdown"}
+    for name, text in texts.items():  # the blank lines make what is inside Markdown again
+        assert len(re.findall(r"^<details><summary>[^<\n]+</summary>\n\n", text, re.MULTILINE)) == text.count("<details"), name
+        assert len(re.findall(r"\n\n</details>$", text, re.MULTILINE)) == text.count("</details") == text.count("<details"), name
+    questions = next(text for text in texts.values() if "## Check yourself" in text).partition("## Check yourself")[2].partition("\n## ")[0]
+    asked = re.findall(r"^(?:\*\*\d+\.\*\*|\d+\.) ", questions, re.MULTILINE)
+    assert len(asked) == questions.count("<summary>Answer</summary>") >= 3
 
 
 # ------------------------------------------------------------------------------------- the comparison itself

@@ -2,41 +2,12 @@
 
 import re
 import subprocess
-from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
 import notebooks
 import pytest
 
-import d2l_book
-
-
-class Page(HTMLParser):
-    """What a page refers to: `links`, `assets` (things a browser fetches by itself), `images`, `ids`."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.path, self.links, self.assets, self.images, self.ids = path, [], [], [], set()
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag, attributes):
-        a = dict(attributes)
-        if a.get("id"):
-            self.ids.add(a["id"])
-        if tag == "a" and a.get("href"):
-            self.links.append(a["href"])
-        if tag == "img":
-            self.images.append(a)
-        for name in ("src", "srcset", "poster", "data"):
-            if a.get(name):
-                self.assets.append(a[name])
-        if tag == "link" and a.get("rel") not in ("canonical", "next", "prev", "search", "index", "author", "copyright"):
-            self.assets.append(a.get("href", ""))
-
-
-@pytest.fixture(scope="session")
-def pages(html):
-    return {path.relative_to(html).as_posix(): Page(path) for path in html.rglob("*.html") if "_static" not in path.parts}
+import d2l_repository
 
 
 def test_every_chapter_has_a_page(pages):
@@ -124,6 +95,12 @@ def test_only_pages_with_an_interactive_picture_load_its_script(pages):
 def test_without_an_address_there_is_no_link_to_a_repository(pages):
     for name, page in pages.items():
         assert not [link for link in page.links if "executablebooks" in link or "None" in link], name
+        assert not [link for link in page.links if "colab.research" in link or "kernels/welcome" in link], name
+
+
+def test_every_chapter_can_be_downloaded(pages):
+    for path in notebooks.chapters():
+        assert f"../_sources/chapters/{path.name}" in pages[f"chapters/{path.stem}.html"].links
 
 
 @pytest.mark.parametrize("remote, address", [
@@ -131,15 +108,16 @@ def test_without_an_address_there_is_no_link_to_a_repository(pages):
     ("ssh://git@example.org/somebody/book.git", "https://example.org/somebody/book"),
     ("https://example.org/somebody/book.git", "https://example.org/somebody/book"),
     ("https://example.org/somebody/book/", "https://example.org/somebody/book"),
+    ("https://name:word@example.org/somebody/book.git", "https://example.org/somebody/book"),
     ("/a/folder", None),
     ("", None),
 ])
 def test_the_repositorys_address_is_read_from_git_or_the_variable(monkeypatch, tmp_path, remote, address):
     monkeypatch.setenv("BOOK_REPOSITORY_URL", remote)
-    assert d2l_book.repository_address() == address
+    assert d2l_repository.repository_address() == address
     monkeypatch.delenv("BOOK_REPOSITORY_URL")
     monkeypatch.chdir(tmp_path)
     subprocess.run(["git", "init", "-q"], check=True)
     if remote:
         subprocess.run(["git", "remote", "add", "origin", remote], check=True)
-    assert d2l_book.repository_address() == address
+    assert d2l_repository.repository_address() == address

@@ -528,9 +528,28 @@ def reuse():
          "step 0 in the default stream still reads it. Below, after record_stream, the third copy gets other memory.", *shapes)
 
 
+def book_map():
+    """The book as a place: each part stands where the bytes are that it is about."""
+    def part(x, y, name, chapters):
+        return [text(x, y, name, 17, weight="bold"), text(x, y + 22, chapters, 15, color=SOFT)]
+    shapes = [heads(MOVE), box(20, 20, 440, 174, HOST, HOST_FILL),
+              text(36, 46, "the host: Python, cores, main memory", 16, "start", HOST, "bold"),
+              box(36, 62, 180, 112, HOST, "#ffffff"), text(126, 84, "files, pictures, batches", 14, color=SOFT),
+              *part(126, 120, "Feeding the GPU", "chapters 8 to 10"),
+              box(264, 62, 180, 112, HOST, "#ffffff"), text(354, 84, "your program", 14, color=SOFT),
+              *part(354, 120, "Training", "chapters 4 to 7"),
+              arrow(126, 180, 126, 254), arrow(354, 180, 354, 254), arrow(354, 254, 354, 180),
+              *part(240, 216, "Devices", "chapters 1 to 3"),
+              box(20, 260, 440, 112, CARD, CARD_FILL),
+              text(36, 286, "the GPU: many small units, memory of its own", 16, "start", CARD, "bold"),
+              *part(240, 322, "Going faster", "chapters 11 to 15")]
+    save("book-map.svg", 388, "A map of the book. Feeding the GPU, chapters 8 to 10, and Training, chapters 4 to 7, stand in the host; "
+         "Devices, chapters 1 to 3, at the way between host and GPU; Going faster, chapters 11 to 15, in the GPU.", *shapes)
+
+
 if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
     for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error,
                  roofline, timeline, supply, starved, loader, staging, trace, formats, number_line, amp_step,
-                 memory_layers, streams, reuse):
+                 memory_layers, streams, reuse, book_map):
         draw()

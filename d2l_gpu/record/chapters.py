@@ -17,9 +17,10 @@ LIMIT = 300  # seconds for one chapter
 
 
 def code_cells(path):
-    """The code cells of a notebook, as (source, tags)."""
+    """The code cells of a notebook, as (source, tags), without the one that would fetch this package."""
     cells = json.loads(Path(path).read_text(encoding="utf-8"))["cells"]
-    return [("".join(cell["source"]), cell["metadata"].get("tags", [])) for cell in cells if cell["cell_type"] == "code"]
+    found = [("".join(cell["source"]), cell["metadata"].get("tags", [])) for cell in cells if cell["cell_type"] == "code"]
+    return [(source, tags) for source, tags in found if "fetch-package" not in tags]
 
 
 def _execute(source, namespace, name):
