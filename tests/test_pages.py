@@ -1,11 +1,7 @@
 """The built book: that it builds without a warning, and that its pages hold together and ask no other host."""
 
-import os
-import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import notebooks
@@ -35,18 +31,6 @@ class Page(HTMLParser):
                 self.assets.append(a[name])
         if tag == "link" and a.get("rel") not in ("canonical", "next", "prev", "search", "index", "author", "copyright"):
             self.assets.append(a.get("href", ""))
-
-
-@pytest.fixture(scope="session")
-def html(tmp_path_factory, root):
-    """The folder of the freshly built HTML, as `make book` builds it."""
-    folder = tmp_path_factory.mktemp("book") / "source"
-    shutil.copytree(root, folder, ignore=shutil.ignore_patterns(".venv*", "_build", ".git", "__pycache__", "tests"))
-    tool = shutil.which("jupyter-book", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-    done = subprocess.run([tool, "build", ".", "--warningiserror", "--nitpick", "--keep-going"], cwd=folder,
-                          capture_output=True, text=True, env=os.environ | {"BOOK_REPOSITORY_URL": ""})
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder / "_build" / "html"
 
 
 @pytest.fixture(scope="session")
