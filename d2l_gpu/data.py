@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-#: What a label of Fashion-MNIST means: `CLASSES[label]`.
 CLASSES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+"""What the labels 0 to 9 of Fashion-MNIST mean: `CLASSES[label]`. Source: the data set's own list, in lower case."""
 
 _SAMPLE = Path(__file__).with_name("sample")
 _FILES = {True: ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

@@ -88,7 +88,7 @@ def ensure_gpus(n):
 
     With `n` real GPUs: nothing. With fewer, but some: `try_gpu` falls back to the CPU for the missing ones. With
     none: this process gets `n` simulated GPUs, which hold real values in main memory under CUDA's rules of
-    placement and take no GPU's time (see `d2l_gpu.simulator`).
+    placement and take no GPU's time (see `simulate_gpus`).
 
     The environment variable `D2L_GPU_SIMULATE` overrides the number of simulated GPUs: 0 for none, so that the
     CPU stands in for every GPU, or 1, 2 ... Beside a real GPU it has no effect but a printed line.

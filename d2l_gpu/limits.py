@@ -25,14 +25,18 @@ class Work(NamedTuple):
     launches: int = 1
 
 
-#: Published figures, not measured ones. Peak (float32, no tensor cores) and bandwidth: NVIDIA's data sheets of the T4 and
-#: the H200 SXM, and its white paper on Ada for the RTX 4090. Bus: PCI Express 3, 4 and 5 with 16 lanes. Overhead: within
-#: the 5 to 20 µs that the documentation of Holistic Trace Analysis calls usual.
 MACHINES = {
     "T4": Machine(8.1e12, 320e9, 16e9, 10e-6),
     "RTX 4090": Machine(82.6e12, 1008e9, 32e9, 10e-6),
     "H200": Machine(67e12, 4800e9, 64e9, 10e-6),
 }
+"""Figures of three cards by name, for `roofline`: each has `peak` in FLOP/s (float32, no tensor cores), `bandwidth` of its
+memory and `bus` (one direction) in bytes/s, and `overhead` of a launch in seconds.
+
+Published figures, not measured ones. Source: peak and bandwidth, NVIDIA's data sheets of the T4 and the H200 SXM, and its
+white paper on Ada for the RTX 4090; bus, PCI Express 3, 4 and 5 with 16 lanes; overhead, within the 5 to 20 µs that the
+documentation of Holistic Trace Analysis calls usual.
+"""
 
 
 def product(n, copies=False):

@@ -51,6 +51,8 @@ class Module(nn.Module, HyperParameters):
     `self.w = torch.zeros(3, requires_grad=True)` is a parameter, found by `parameters()` and moved by `to`.
     d2l.torch leaves it a plain tensor, on the CPU when the model moves to a GPU. The parameter shares the
     tensor's values; give the optimizer `self.w`, or `self.parameters()`, and not the tensor.
+
+    Source: d2l.torch's `Module`.
     """
 
     def __init__(self, plot_train_per_epoch=2, plot_valid_per_epoch=1):
@@ -64,11 +66,11 @@ class Module(nn.Module, HyperParameters):
         super().__setattr__(name, value)
 
     def loss(self, y_hat, y):
-        """The loss of one batch, a tensor with one element; a subclass defines it."""
+        """The loss of one batch, a tensor with one element; a subclass defines it. Raises NotImplementedError if none does."""
         raise NotImplementedError(f"{type(self).__name__} defines no loss(y_hat, y)")
 
     def forward(self, X):
-        """`self.net(X)`, unless a subclass defines its own."""
+        """`self.net(X)`, unless a subclass defines its own. Raises NotImplementedError if there is no `net` either."""
         try:
             net = self.net
         except AttributeError:
@@ -152,14 +154,17 @@ class DataModule(HyperParameters):
     """The base of data sets: `train_dataloader()` and `val_dataloader()`, both made by `get_dataloader(train)`.
 
     `num_workers` is how many processes prepare batches. The default is 0, none (d2l.torch has 4): data that is
-    already in memory is ready sooner than a worker starts.
+    already in memory is ready sooner than a worker starts. Source: d2l.torch's `DataModule`.
     """
 
     def __init__(self, root="data", num_workers=0):
         self.save_hyperparameters()
 
     def get_dataloader(self, train):
-        """An iterable with a length, of batches: a `DataLoader`, for example; a subclass defines it."""
+        """An iterable with a length, of batches: a `DataLoader`, for example; a subclass defines it.
+
+        Raises NotImplementedError if none does.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no get_dataloader(train)")
 
     def train_dataloader(self):

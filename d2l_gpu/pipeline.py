@@ -27,12 +27,15 @@ class Timeline(NamedTuple):
         """Seconds from the end of one batch to the end of the next, averaged from batch `after` on.
 
         The first batches include the start. Batches come in bursts of as many as there are workers: average over a
-        multiple of that.
+        multiple of that. Raises ValueError if there is no batch `after`.
         """
         return self._window(after) / (len(self.computes) - after)
 
     def idle(self, after=0):
-        """The share of the time, from batch `after` on, in which the GPU neither computes nor copies: from 0 to 1."""
+        """The share of the time, from batch `after` on, in which the GPU neither computes nor copies: from 0 to 1.
+
+        Raises ValueError if there is no batch `after`.
+        """
         busy = sum(span.end - span.start for span in self.copies[after:] + self.computes[after:])
         window = self._window(after)
         return max(0.0, 1 - busy / window) if window else 0.0
@@ -89,6 +92,7 @@ def expected_step(load, compute, workers=0, copy=0.0, cores=None, sync=True):
     With N workers max(load / N, copy + compute): the slower side sets the pace. Without workers load + copy + compute, one
     after another; a loop that does not wait for the GPU (`sync=False`) loads while it computes, copy + max(load, compute).
     `cores` bounds how many workers count. `timeline` comes to the same where all batches take equally long.
+    Raises ValueError for a time below zero, or a number of workers or cores that cannot be.
     """
     _check(workers=(workers, 0), copy=(copy, 0), compute=(compute, 0), load=(load, 0), cores=(1 if cores is None else cores, 1))
     if workers:

@@ -10,7 +10,7 @@ HOST = "the host"
 
 
 class Order:
-    """One order: its `name`, the name of its `stream`, and whether it `follows` another."""
+    """One order that was put into a stream: its `name`, such as "mul", and the name of its `stream`."""
 
     def __init__(self, name, stream, clock):
         self.name, self.stream, self._clock = name, stream, clock

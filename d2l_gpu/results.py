@@ -90,14 +90,17 @@ def format_entry(entry, spread=True):
 
 # --------------------------------------------------------------------------------------------- making a record
 def entry(part, name, device, values, unit="s", **setting):
-    """One measurement of a record, from the list of its runs' `values` in `unit`."""
+    """One measurement of a record: the median and the middle half of `values`, one for each run, in `unit` ("s" or "B").
+
+    `device` is a device or its name; what else distinguishes the measurement goes into `setting`, such as `size=4096`.
+    """
     values = [float(value) for value in values]
     return {"part": part, "name": name, "device": str(device), "unit": unit, "median": statistics.median(values),
             "spread": list(middle_half(values)) if len(values) > 1 else None, "runs": len(values), "setting": setting}
 
 
 def this_machine(measurements=()):
-    """A record of this machine, holding `measurements` (see `entry`) and nothing personal."""
+    """A record of this machine, holding `measurements` (a list of what `entry` gives) and nothing personal."""
     import torch
 
     from .hardware import hardware
@@ -231,6 +234,6 @@ def read_all(folder=None, say=print):
 
 
 def find(record, part, name=None, **setting):
-    """The measurements of a record in `part`, with that name and setting where they are given."""
+    """The measurements of a record in `part`, as a list; with that `name` and `setting` where they are given."""
     return [e for e in record["measurements"] if e["part"] == part and name in (None, e["name"])
             and all(e["setting"].get(key) == value for key, value in setting.items())]

@@ -23,7 +23,7 @@ class Probe(Dataset):
 
     `worker` is the number of the worker process that fetched it, from 0, and -1 in the training process. `draw` is a
     random number between 0 and 1, drawn there, as a random transform would. A sample takes `seconds` to load, spent
-    asleep: it stands for reading, and costs no core. `fetched` counts the samples that this copy of the data set gave.
+    asleep: it stands for reading, and costs no core. `fetched` counts the samples that this copy of the data set gave. Raises IndexError for a sample that is not there.
     """
 
     def __init__(self, n, seconds=0.0):
@@ -65,7 +65,8 @@ class MappedImages(Dataset):
     `transform` makes of it. The file is mapped, not loaded: the system reads the pages that are touched, keeps them in
     its page cache as long as there is room, and shares them among the workers. Each worker maps it anew.
 
-    Raises FileNotFoundError where there is no such file, and ValueError if its size is not that of the images.
+    Raises FileNotFoundError where there is no such file, ValueError if its size is not that of
+    the images, and IndexError for an image that is not there.
     """
 
     def __init__(self, path, labels, shape, transform=None):

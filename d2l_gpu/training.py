@@ -54,8 +54,8 @@ class Trainer(HyperParameters):
     """Trains a model for `max_epochs` passes over the data.
 
     `num_gpus` GPUs are asked for; the Trainer uses one, the first. `self.gpus` lists those that are there, and is
-    empty on the CPU. Fewer than asked, or more than are used, or a GPU that is not asked for, is said in one line, once. `gradient_clip_val`, if
-    above 0, is the largest norm that the gradient of all parameters together may have.
+    empty on the CPU. Fewer than asked, or more than are used, or a GPU that is not asked for, is said in one line, once.
+    `gradient_clip_val`, if above 0, is the largest norm that the gradient of all parameters together may have.
 
     During a fit: `model`, `optim`, `epoch` (from 0), `train_batch_idx` and `val_batch_idx` (batches done, over all
     epochs), `num_train_batches` and `num_val_batches` (in one epoch).
@@ -63,7 +63,7 @@ class Trainer(HyperParameters):
     Validation runs under `evaluation`, torch.inference_mode. For a model that keeps tensors from it and trains
     with them, set `trainer.evaluation = torch.no_grad`.
 
-    Raises ValueError if a number is negative.
+    Raises ValueError if a number is negative. Source: d2l.torch's `Trainer`.
     """
 
     evaluation = torch.inference_mode

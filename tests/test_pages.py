@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 import notebooks
 import pytest
 
+import d2l_book
 import d2l_repository
 
 

@@ -33,7 +33,12 @@ TOPICS = ("placement", "machine", "values", "memory", "loader", "numbers", "time
 
 @dataclass(frozen=True)
 class Entry:
-    """One error: what it looks like, where it comes from, the way out. Printing it gives the cause and the fix."""
+    """One error: what it looks like, where it comes from, the way out. Printing it gives the cause and the fix.
+
+    `title` says what is wrong, `message` is what PyTorch says, `cause` and `fix` are a sentence or two and a few lines of
+    code. `topic` is one of `TOPICS`, `kind` "error", "warning", or "silent" where nothing is said, and `section` the
+    section of the book that tells more, as "chapter#Heading".
+    """
 
     name: str
     title: str

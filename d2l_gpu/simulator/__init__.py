@@ -42,7 +42,7 @@ _simulation: Simulation | None = None
 
 
 class Simulation:
-    """What simulate_gpus() returns: `ledger`, `record()`, `stop()`; also a context manager."""
+    """What `simulate_gpus` returns: `n` devices with `memory` bytes each. As a context manager it stops when the block ends."""
 
     def __init__(self, n: int, memory: int):
         self.n, self.memory = n, memory
@@ -51,11 +51,11 @@ class Simulation:
 
     @property
     def ledger(self) -> Ledger:
-        """Everything since the start."""
+        """The `Ledger` of everything since the start."""
         return self._machine.books.whole
 
     def record(self):
-        """Context manager: yields a Ledger of what happens in the body of the `with` statement."""
+        """A context manager that gives the `Ledger` of what happens in its block."""
         return self._machine.books.record()
 
     def stop(self):

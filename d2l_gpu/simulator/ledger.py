@@ -10,10 +10,10 @@ from collections import Counter
 class Ledger:
     """Counts of copies, waits and operators.
 
-    copies   direction ("H2D", "D2H", "D2D") -> number of copies
-    bytes    direction -> bytes copied
-    syncs    cause ("item", "H2D", "synchronize", ...) -> times the host had to wait
-    kernels  device ("cuda:0") -> operators that computed something there
+        copies   direction ("H2D", "D2H", "D2D") -> number of copies
+        bytes    direction -> bytes copied
+        syncs    cause ("item", "H2D", "synchronize", ...) -> times the host had to wait
+        kernels  device ("cuda:0") -> operators that computed something there
     """
 
     def __init__(self):
