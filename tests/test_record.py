@@ -229,6 +229,16 @@ def test_control_c_keeps_what_was_measured(play, tmp_path):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_stopped_before_a_part_has_begun_it_is_told_as_cut_short(play, tmp_path, monkeypatch):
+    def stop(*args):
+        raise recorder.Stopped(15)
+    monkeypatch.setattr(recorder, "_measure", stop)
+    with pytest.raises(recorder.Stopped):
+        play({"products": []})
+    assert results.read(tmp_path / "m.json")["parts"] == [
+        {"part": "products", "state": "cut short", "seconds": 0.0, "note": "stopped by signal 15"}]
+
+
 def test_what_was_not_reached_and_what_does_not_apply_are_told_apart(play):
     record = play({"products": [ENTRY, {"cut": "no time for 64"}], "streams": [{"note": "needs CUDA"}], "copies": []})
     assert [p["state"] for p in record["parts"]] == ["cut short", "skipped", "skipped"]

@@ -125,11 +125,17 @@ def record(parts, minutes, options, path=None, everything=True, say=print):
             left = end - time.monotonic()
             state = {"part": name, "state": "running", "seconds": 0.0, "note": ""}
             data["parts"].append(state)
-            if left < 3:
-                state |= {"state": "skipped", "note": "no time was left"}
-            else:
+            try:
+                if left < 3:
+                    state |= {"state": "skipped", "note": "no time was left"}
+                else:
+                    results.write(data, path)
+                    _measure(name, min(left, 60 * minutes * share), options, data, state, path)
+            except Stopped as stop:
+                if state["state"] == "running":
+                    state |= {"state": "cut short", "note": "; ".join(filter(None, [state["note"], str(stop)]))}
                 results.write(data, path)
-                _measure(name, min(left, 60 * minutes * share), options, data, state, path)
+                raise
             results.write(data, path)
             say(f"{name}: {state['state']}, {state['seconds']:.0f} s{'; ' * bool(state['note'])}{state['note']}")
     finally:
@@ -162,10 +168,6 @@ def _measure(name, seconds, options, data, state, path):
                 close("running")
                 results.write(data, path)
             close("cut short" if cut else "done" if found else "skipped")
-        except Stopped as stop:
-            close("cut short", str(stop))
-            results.write(data, path)
-            raise
         except TimeoutError as error:
             close("cut short", str(error))
         except RuntimeError as error:

