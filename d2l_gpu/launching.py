@@ -41,7 +41,7 @@ def torchrun(script, *arguments, processes=2, machines=1, timeout=120):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name}={value!r} should be a number of at least 1")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as logs, contextlib.ExitStack() as stack:
-        port, lines, launchers, family = _free_port(), queue.Queue(), [], set()
+        port, lines, launchers, readers, family = _free_port(), queue.Queue(), [], [], set()
         stack.callback(_end, launchers, family)
         for node in range(machines):
             own = Path(logs) / str(node)
@@ -51,9 +51,12 @@ def torchrun(script, *arguments, processes=2, machines=1, timeout=120):
             launchers.append(subprocess.Popen([*command, str(script), *map(str, arguments)], stdin=subprocess.DEVNULL,
                                               stdout=subprocess.PIPE, stderr=report, env=_environment(processes, machines),
                                               text=True, encoding="utf-8", errors="replace"))
-            threading.Thread(target=_read, args=(launchers[-1].stdout, lines), daemon=True).start()
+            readers.append(threading.Thread(target=_read, args=(launchers[-1].stdout, lines), daemon=True))
+            readers[-1].start()
         failed = _follow(launchers, family, lines, timeout)
         _end(launchers, family)
+        for reader in readers:  # the last lines; not for ever, should something else hold the pipe
+            reader.join(5)
         while not lines.empty():
             _show(lines.get())
         if failed is not None:
@@ -92,7 +95,7 @@ def _free_port():
 
 
 def _read(stream, lines):
-    with contextlib.suppress(ValueError, OSError):  # closed
+    with stream:
         for line in stream:
             lines.put(line)
 
@@ -149,7 +152,6 @@ def _end(launchers, family):
         except subprocess.TimeoutExpired:
             launcher.kill()
             launcher.wait()
-        launcher.stdout.close()
 
 
 def _why(logs, code):
