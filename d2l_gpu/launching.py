@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 _LOOPBACK = "127.0.0.1"
+_GRACE = 5  # seconds for what was asked to end
 _NOTICE = re.compile(r"^\[Gloo\] |connected to \d+ peer ranks")  # torch 2.9 prints one for each process
 
 
@@ -56,7 +57,7 @@ def torchrun(script, *arguments, processes=2, machines=1, timeout=120):
         failed = _follow(launchers, family, lines, timeout)
         _end(launchers, family)
         for reader in readers:  # the last lines; not for ever, should something else hold the pipe
-            reader.join(5)
+            reader.join(_GRACE)
         while not lines.empty():
             _show(lines.get())
         if failed is not None:
@@ -115,7 +116,6 @@ def _follow(launchers, family, lines, timeout):
             look = time.monotonic() + 1
         with contextlib.suppress(queue.Empty):
             _show(lines.get(timeout=0.05))
-            continue
         if any(codes):
             return next(k for k, code in enumerate(codes) if code)
         if None not in codes:
@@ -136,19 +136,19 @@ def _children(launchers):
 
 
 def _end(launchers, family):
-    """End the launchers and all that they started: first politely, after 5 seconds by force."""
+    """End the launchers and all that they started: first politely, after a while by force."""
     import psutil
     family |= _children(launchers)
     for process in [*family, *launchers]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
-    psutil.wait_procs(family, timeout=5)
+    psutil.wait_procs(family, timeout=_GRACE)
     for process in family:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     for launcher in launchers:
         try:
-            launcher.wait(5)
+            launcher.wait(_GRACE)
         except subprocess.TimeoutExpired:
             launcher.kill()
             launcher.wait()

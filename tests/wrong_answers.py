@@ -1044,6 +1044,7 @@ WRONG = {
     "several-4": {
         "should be under net.no_sync": _one_exchange(sync=lambda net, k, n: contextlib.nullcontext()),
         "it belongs inside, too": _one_exchange(forward=False),
+        "the others came later": _one_exchange(sync=lambda net, k, n: net.no_sync() if k else contextlib.nullcontext()),
         "never exchanged": _one_exchange(sync=lambda net, k, n: net.no_sync()),
         "divide each loss": _one_exchange(divide=False),
         "were still there": _one_exchange(zero=False),

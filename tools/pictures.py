@@ -539,11 +539,11 @@ def dp_ddp():
               arrow(196, 110, 284, 110), text(240, 102, "weights", 14, color=MOVE), arrow(196, 134, 284, 134), text(240, 129, "inputs", 14, color=MOVE),
               arrow(284, 164, 196, 164), text(240, 157, "scores,", 14, color=MOVE), text(240, 182, "gradients", 14, color=MOVE),
               text(14, 226, "DDP: a process for each card", 16, "start", weight="bold")]
-    for x, rank in ((14, 0), (274, 1)):
-        shapes += [box(x, 238, 192, 146, HOST, "#ffffff"), text(x + 96, 260, f"rank {rank}: Python, loader", 14, color=HOST),
-                   *card(x + 12, 280, f"cuda:{rank}", "weights, optimizer", f"part {rank}")]
-    shapes += [arrow(210, 326, 270, 326), arrow(270, 326, 210, 326), text(240, 296, "mean", 14, color=MOVE),
-               text(240, 313, "of the", 14, color=MOVE), text(240, 350, "gradients", 13, color=MOVE)]
+    for x, rank in ((14, 0), (278, 1)):
+        shapes += [box(x, 238, 188, 146, HOST, "#ffffff"), text(x + 94, 260, f"rank {rank}: Python, loader", 14, color=HOST),
+                   *card(x + 10, 280, f"cuda:{rank}", "weights, optimizer", f"part {rank}")]
+    shapes += [arrow(206, 326, 274, 326), arrow(274, 326, 206, 326), text(240, 296, "mean", 14, color=MOVE),
+               text(240, 313, "of the", 14, color=MOVE), text(240, 350, "gradients", 14, color=MOVE)]
     save("dp-ddp.svg", 400, "Above, DataParallel: one process. In each step weights and inputs go from cuda:0 to cuda:1, and scores and gradients "
          "come back. Below, DDP: two processes, each with a card, weights and an optimizer of its own. Only gradients go between them.",
          *shapes)

@@ -130,7 +130,7 @@ def accumulate(answer):
         exchanged, entered, no_sync = [], [], ddp.no_sync
 
         def counted(group, bucket):
-            exchanged.append(bucket.buffer().nbytes)
+            exchanged.append(bucket.buffer().norm())  # the small net has one bucket
             return allreduce_hook(group, bucket)
 
         def noted():
@@ -153,6 +153,9 @@ def accumulate(answer):
             _judge(k, len(exchanged), entered)
             moved, right = ddp.module.weight.detach() - before, plain.weight.detach() - before
             if torch.allclose(moved, right, atol=1e-5):
+                if not torch.allclose(exchanged[0], torch.cat([p.grad.flatten() for p in plain.parameters()]).norm(), rtol=1e-3):
+                    raise Hint("what was exchanged were not the gradients of all batches: the others came later, and every process kept "
+                               "its own. The last backward has to be the one that exchanges.")
                 continue
             if attempt:
                 raise Hint("the first call was right, and the second was not: gradients of the first were still there.")
