@@ -28,7 +28,7 @@ def torchrun(script, *arguments, processes=2, machines=1, timeout=120):
 
     with these additions, for notebooks: it finds the launcher of this Python; the processes share the cores and meet on the
     loopback interface; after `timeout` seconds, at an interrupt and at an error it ends them all, and none is left behind.
-    What they write to stdout comes as they write it, what rank 0 writes to stderr comes at the end.
+    What they write to stdout comes as they write it, what local rank 0 writes to stderr, at the end.
 
     `machines=2` starts two launchers that meet at a port, as they would on two machines, each with `processes` processes, and
     hides the cards from them: they share those of this machine, and two processes must not share one.
@@ -48,7 +48,7 @@ def torchrun(script, *arguments, processes=2, machines=1, timeout=120):
             own = Path(logs) / str(node)
             own.mkdir()
             report = stack.enter_context(open(own / "launcher.txt", "wb"))
-            command = _command(own, processes, machines, node, port, windows=os.name == "nt")
+            command = _command(own, processes, machines, port, windows=os.name == "nt")
             launchers.append(subprocess.Popen([*command, str(script), *map(str, arguments)], stdin=subprocess.DEVNULL,
                                               stdout=subprocess.PIPE, stderr=report, env=_environment(processes, machines),
                                               text=True, encoding="utf-8", errors="replace"))
@@ -62,17 +62,16 @@ def torchrun(script, *arguments, processes=2, machines=1, timeout=120):
             _show(lines.get())
         if failed is not None:
             raise RuntimeError(_why(Path(logs) / str(failed), launchers[failed].returncode))
-        for path in (Path(logs) / "0").glob("*/attempt_*/0/stderr.log"):
+        for path in sorted(Path(logs).glob("*/*/attempt_*/0/stderr.log")):
             sys.stderr.write(path.read_text(encoding="utf-8", errors="replace"))
 
 
-def _command(logs, processes, machines, node, port, windows):
+def _command(logs, processes, machines, port, windows):
     """The launcher's command line, up to the script."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", f"--local-addr={_LOOPBACK}",
                f"--log-dir={logs}", "--redirects=2"]
     if machines > 1:
-        return [*command, f"--nnodes={machines}", f"--node-rank={node}", "--rdzv-id=d2l", "--rdzv-backend=c10d",
-                f"--rdzv-endpoint={_LOOPBACK}:{port}"]
+        return [*command, f"--nnodes={machines}", "--rdzv-id=d2l", "--rdzv-backend=c10d", f"--rdzv-endpoint={_LOOPBACK}:{port}"]
     if windows:  # the launcher's server asks for libuv, which builds for Windows may lack: let it meet itself in a file
         return [*command, "--rdzv-backend=c10d", "--rdzv-conf=store_type=file", f"--rdzv-endpoint={logs / 'meeting'}"]
     return [*command, "--standalone"]
@@ -163,6 +162,8 @@ def _why(logs, code):
         return f"torchrun ended with code {code}:\n{_tail(report)}"
     rank, local, code = found.groups()
     words = "".join(path.read_text(encoding="utf-8", errors="replace") for path in logs.glob(f"*/attempt_*/{local}/stderr.log"))
+    if "Traceback (most recent call last)" in words:  # gloo's threads abort a process that an exception ends, and say so
+        words = re.split(r"^(?:terminate called|Fatal Python error)", words, maxsplit=1, flags=re.MULTILINE)[0]
     ended = f"was ended by signal {code[1:]}" if code.startswith("-") else f"failed first, with exit code {code}"
     return f"rank {rank} {ended}, and torchrun ended the others.\n{_tail(words)}".rstrip()
 

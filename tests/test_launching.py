@@ -23,6 +23,7 @@ total = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(total)
 if dist.get_rank() == 0:
     print("sum", total.item(), "arguments", *sys.argv[1:])
+if os.environ["LOCAL_RANK"] == "0":
     print("local", os.environ["LOCAL_WORLD_SIZE"], "cards", torch.cuda.device_count(), file=sys.stderr)
 dist.barrier()
 dist.destroy_process_group()
@@ -68,11 +69,11 @@ def test_processes_meet_and_what_they_print_arrives(script, capfd):
 def test_two_machines_meet_at_a_port_and_see_no_cards(script, capfd):
     d2l.torchrun(script(MEET), processes=1, machines=2)
     out, err = capfd.readouterr()
-    assert out == "sum 3.0 arguments\n" and err == "local 1 cards 0\n"
+    assert out == "sum 3.0 arguments\n" and err == 2 * "local 1 cards 0\n"
 
 
 def test_where_the_launcher_has_no_libuv_it_meets_itself_in_a_file(script, tmp_path):
-    command = launching._command(tmp_path, 2, 1, 0, 0, windows=True)
+    command = launching._command(tmp_path, 2, 1, 0, windows=True)
     done = subprocess.run([*command, str(script(MEET))], capture_output=True, text=True, timeout=120,
                           env=launching._environment(2, 1) | {"USE_LIBUV": "0"})
     assert done.returncode == 0 and "sum 3.0" in done.stdout
@@ -91,6 +92,16 @@ def test_a_process_that_was_killed_is_named(script):
     path = script("import os, signal, time\nif os.environ['RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(300)\n")
     with pytest.raises(RuntimeError, match="rank 1 was ended by signal 9"):
         d2l.torchrun(path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_an_exception_is_what_is_shown_last_even_if_the_process_aborts_after_it(script):
+    path = script("import os, sys, traceback\nif os.environ['RANK'] == '1':\n    try:\n        raise ValueError('no batch left')\n"
+                  "    except ValueError:\n        traceback.print_exc()\n        print('terminate called without an active exception',"
+                  " file=sys.stderr, flush=True)\n        os.abort()\n")
+    with pytest.raises(RuntimeError, match="rank 1 was ended by signal 6") as raised:
+        d2l.torchrun(path)
+    assert str(raised.value).endswith("ValueError: no batch left")
 
 
 def test_a_launch_that_never_begins_says_why(script, monkeypatch):
@@ -171,4 +182,4 @@ def test_what_the_user_has_set_is_kept(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     assert launching._environment(2, 1)["OMP_NUM_THREADS"] == "4"
-    assert sys.executable in launching._command("logs", 2, 1, 0, 0, windows=False)
+    assert sys.executable in launching._command("logs", 2, 1, 0, windows=False)

@@ -167,6 +167,8 @@ def accumulate(answer):
 
 
 def _judge(k, exchanges, entered):
+    if exchanges == 0 and not entered:
+        raise Hint("the gradients were never exchanged: call net, the wrapper, and not the network in it.")
     if exchanges == 0:
         raise Hint("the gradients were never exchanged: the last backward must be outside of no_sync.")
     if exchanges > 1 and entered:
