@@ -25,6 +25,7 @@ else:
     from .data import CLASSES, load_images
     from .devices import cpu, ensure_gpus, gpu, num_gpus, try_all_gpus, try_gpu
     from .hardware import hardware
+    from .launching import torchrun
     from .limits import MACHINES, roofline
     from .loading import DeviceLoader
     from .modules import Classifier, DataModule, HyperParameters, Module, add_to_class
@@ -44,8 +45,8 @@ __all__ = [
     "Measurement", "Module", "Prefetcher", "Probe", "ProgressBoard", "QueueModel", "Ratio", "Stream", "Timer", "Trainer",
     "add_to_class", "check", "compare", "count_transfers", "cpu", "doctor", "draw_results", "draw_roofline",
     "ensure_gpus", "errors", "expected_step", "explain", "find_bottleneck", "gpu", "hardware", "load_images", "num_gpus",
-    "results", "roofline", "simulate_gpus", "simulated", "synchronize", "time_it", "timeline", "to", "try_all_gpus",
-    "try_gpu", "watch_streams",
+    "results", "roofline", "simulate_gpus", "simulated", "synchronize", "time_it", "timeline", "to", "torchrun",
+    "try_all_gpus", "try_gpu", "watch_streams",
 ]
 __version__ = "0.1.0"
 

@@ -12,7 +12,8 @@ _WIDTH, _LEFT, _LANE = 480, 74, 40
 
 
 class Span(NamedTuple):
-    """Something that happens in a `lane`, from `start` to `end`; `share` is that of the engine, `early` a name (see `put`)."""
+    """Something that happens in a `lane`, from `start` to `end`; `share` is that of the engine, `early` a name (see `put`),
+    `card` the number of the card."""
     lane: str
     name: str
     engine: str
@@ -20,6 +21,7 @@ class Span(NamedTuple):
     end: float
     share: float = 1.0
     early: str = ""
+    card: int = 0
 
 
 class QueueModel:
@@ -36,15 +38,15 @@ class QueueModel:
     The rules: the orders of a stream run one after another. An order begins when the host has put it, when what its stream
     waits for is done, and when its engine has room. To put an order takes the host `launch`. What is left out: an order never
     delays one that was put before it, and everything takes as long as you say, whatever else is running. `until` is where the
-    time line ends at the earliest, so that two of them can be compared.
+    time line ends at the earliest, so that two of them can be compared. Streams of different cards share the host alone.
     """
 
     def __init__(self, launch=0.0, until=0.0):
         self.launch, self.until, self.host, self.spans, self.streams = launch, until, 0.0, [], {}
 
-    def stream(self, name):
-        """The stream of that name; it is made when it is first asked for."""
-        return self.streams.setdefault(name, ModelStream(self, name))
+    def stream(self, name, card=0):
+        """The stream of that name, on the card with that number; it is made when it is first asked for."""
+        return self.streams.setdefault(name, ModelStream(self, name, card))
 
     @property
     def end(self):
@@ -61,9 +63,9 @@ class QueueModel:
             self.spans.append(Span("host", name, engine, self.host, end))
             self.host = end
 
-    def _room(self, engine, share, start, length):
-        """The first time from `start` on at which the engine has room for `share` of it over `length`."""
-        busy = [span for span in self.spans if span.engine == engine]
+    def _room(self, card, engine, share, start, length):
+        """The first time from `start` on at which the card's engine has room for `share` of it over `length`."""
+        busy = [span for span in self.spans if (span.card, span.engine) == (card, engine)]
 
         def fits(begin):
             beside = [s for s in busy if s.start < begin + length - 1e-9 and begin < s.end - 1e-9]
@@ -109,8 +111,8 @@ class QueueModel:
 class ModelStream:
     """A queue of a `QueueModel`; its methods are named after those of torch.cuda.Stream."""
 
-    def __init__(self, model, name):
-        self.model, self.name, self.free = model, name, 0.0
+    def __init__(self, model, name, card=0):
+        self.model, self.name, self.card, self.free = model, name, card, 0.0
 
     def put(self, name, length, engine="compute", share=1.0, needs=None):
         """Put an order that takes `length` on `engine` ("compute", "to the card", "to the host"), of which it needs `share`,
@@ -122,10 +124,10 @@ class ModelStream:
         if not length >= 0 or not 0 < share <= 1:
             raise ValueError(f"length={length} should be 0 or more, and share={share} above 0 and at most 1")
         model._host_until(name, model.host + model.launch)
-        start = model._room(engine, share, max(model.host, self.free), length)
+        start = model._room(self.card, engine, share, max(model.host, self.free), length)
         self.free = start + length
         late = any(span.name == needs and span.end > start for span in model.spans)
-        model.spans.append(Span(self.name, name, engine, start, self.free, share, needs if late else ""))
+        model.spans.append(Span(self.name, name, engine, start, self.free, share, needs if late else "", self.card))
 
     def record_event(self):
         """An event that happens when everything in this stream so far is done."""

@@ -97,7 +97,10 @@ TOLD = {
     "pinning-without-gpu": "nothing to pin for", "generator-device": "device type for generator", "generator-on-gpu": "generator",
     "dtype-mismatch": "float32", "flatten-first": "Flatten", "accumulation": "adding up the gradients",
     "timing-without-wait": "synchronize", "slow-loop": ".item()", "read-too-early": "non_blocking",
-    "nccl-without-gpus": "GPUs that PyTorch can use", "network-behind": "weight type", "optimizer-behind": "load its own state",
+    "nccl-without-gpus": "only supported with GPUs", "unused-parameters": "find_unused_parameters", "no-process-group": "torchrun",
+    "nccl-timeout": "Watchdog", "nccl-error": "NCCL_DEBUG", "port-in-use": "EADDRINUSE", "same-shuffle": "set_epoch",
+    "cards-apart": "plain attribute", "parallel-elsewhere": "device_ids[0]",
+    "network-behind": "weight type", "optimizer-behind": "load its own state",
     "allocator-setting": "ALLOC_CONF",
 }
 

@@ -30,6 +30,7 @@ IGNORED = {
     "11-mixed-precision": ["setup", "small-plot", "epochs-ratio", "time-ratios", "time-recorded", "accumulate-ratio"],
     "12-gpu-memory": ["setup"],
     "13-streams": ["setup", "timing", "gain-measure", "gain-recorded", "products"],
+    "14-several-gpus": ["setup", "products-time", "dp-two-lines", "nccl-here"],
 }
 
 

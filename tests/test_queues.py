@@ -125,3 +125,11 @@ def test_the_picture_says_in_words_what_it_shows():
     assert html.count("<rect") == 1 + 8 and html.count('stroke-width="3" stroke-dasharray') == 2
     assert ">20</text>" in html and repr(model).endswith("end: 12")
     assert "end: 0" in QueueModel()._repr_html_()
+
+
+def test_cards_have_engines_of_their_own_and_share_the_host():
+    one, two = QueueModel(launch=1), QueueModel(launch=1)
+    for card in range(2):
+        one.stream("cuda:0").put(f"product {card}", 6)
+        two.stream(f"cuda:{card}", card).put(f"product {card}", 6)
+    assert (one.end, two.end) == (13, 8)

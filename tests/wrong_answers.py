@@ -420,6 +420,35 @@ def _prefetch(ahead=True, last=True, event=True, wait=True, record=True, pin=Tru
     return answer
 
 
+def _queued(wait=lambda A: torch.cuda.synchronize(A.device), between=lambda A: None, product=lambda A: A @ A, place=lambda C: C):
+    """Products of matrices on several cards, as a function for several-2."""
+    def answer(matrices):
+        products = []
+        for A in matrices:
+            products.append(place(product(A)))
+            between(A)
+        for A in matrices:
+            wait(A)
+        return products
+    return answer
+
+
+def _one_exchange(sync=lambda net, k, n: net.no_sync() if k < n - 1 else contextlib.nullcontext(), forward=True, divide=True, zero=True,
+                 step=True):
+    """One update from several batches, as a function for several-4."""
+    def answer(net, batches, optimizer):
+        if zero:
+            optimizer.zero_grad()
+        for k, (X, y) in enumerate(batches):
+            scores = None if forward else net(X)
+            with sync(net, k, len(batches)):
+                loss = torch.nn.functional.cross_entropy(net(X) if scores is None else scores, y)
+                (loss / len(batches) if divide else loss).backward()
+        if step:
+            optimizer.step()
+    return answer
+
+
 WRONG = {
     "devices-1": {
         "== does not know that": lambda a, b: a == b,
@@ -987,6 +1016,40 @@ WRONG = {
         "should be on cuda:0": lambda loader, device: iter(loader),
         "in their order": lambda loader, device: ((X.to(device), y.to(device) * 0) for X, y in loader),
         "Write a generator": lambda loader, device: [(X.to(device), y.to(device)) for X, y in loader],
+    },
+    "several-1": {
+        "Yours are": lambda n, devices: [n // devices] * devices + [0] * (n < devices),
+        "A device that gets nothing": lambda n, devices: [len(c) for c in torch.empty(n).chunk(devices)] +
+            [0] * (devices - len(torch.empty(n).chunk(devices))),
+        "Do not leave all": lambda n, devices: [size for size in [n // devices] * (devices - 1) + [n - n // devices * (devices - 1)] if size],
+        "need get one": lambda n, devices: [size for size in [n // devices + (k < n % devices) for k in range(devices)] if size],
+        "a list of whole numbers": lambda n, devices: [n / devices] * devices,
+    },
+    "several-2": {
+        "Queue all of them first": _queued(between=lambda A: torch.cuda.synchronize(A.device)),
+        "name each": _queued(wait=lambda A: torch.cuda.synchronize()),
+        "may still be running: wait for the cards": _queued(wait=lambda A: None),
+        "no number has to be fetched": lambda matrices: [(C, C.sum().item())[0] for C in _queued(wait=lambda A: None)(matrices)],
+        "not the products": _queued(product=lambda A: A * A),
+        "should be a tensor on cuda:": _queued(place=lambda C: C.cpu()),
+        "one product for each": lambda matrices: _queued()(matrices)[0],
+    },
+    "several-3": {
+        "undo that": lambda scores, y, total, processes: torch.nn.functional.cross_entropy(scores, y, reduction="sum") / total,
+        "in a mean over its own part": lambda scores, y, total, processes: torch.nn.functional.cross_entropy(scores, y),
+        "this is a sum": lambda scores, y, total, processes: torch.nn.functional.cross_entropy(scores, y, reduction="sum") * processes,
+        "divide by their number": lambda scores, y, total, processes: torch.nn.functional.cross_entropy(scores, y, reduction="sum"),
+        "without dimensions": lambda scores, y, total, processes: torch.nn.functional.cross_entropy(scores, y, reduction="none"),
+    },
+    "several-4": {
+        "should be under net.no_sync": _one_exchange(sync=lambda net, k, n: contextlib.nullcontext()),
+        "it belongs inside, too": _one_exchange(forward=False),
+        "the others came later": _one_exchange(sync=lambda net, k, n: net.no_sync() if k else contextlib.nullcontext()),
+        "must be outside of no_sync": _one_exchange(sync=lambda net, k, n: net.no_sync()),
+        "not the network in it": lambda net, batches, optimizer: _one_exchange(sync=lambda *_: contextlib.nullcontext())(net.module, batches, optimizer),
+        "divide each loss": _one_exchange(divide=False),
+        "were still there": _one_exchange(zero=False),
+        "have not changed": _one_exchange(step=False),
     },
 }
 

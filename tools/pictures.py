@@ -528,6 +528,46 @@ def reuse():
          "step 0 in the default stream still reads it. Below, after record_stream, the third copy gets other memory.", *shapes)
 
 
+def dp_ddp():
+    def card(x, y, name, *rows):
+        return [box(x, y, 168, 92, CARD, CARD_FILL), text(x + 84, y + 22, name, 15, color=CARD, weight="bold"),
+                *(text(x + 84, y + 46 + 20 * k, row, 14) for k, row in enumerate(rows))]
+
+    shapes = [heads(MOVE), text(14, 28, "DataParallel: one process", 16, "start", weight="bold"),
+              box(14, 40, 452, 150, HOST, "#ffffff"), text(240, 62, "one Python orders everything", 14, color=HOST),
+              *card(26, 82, "cuda:0", "weights, optimizer", "part 0, all scores"), *card(286, 82, "cuda:1", "a copy of the weights", "part 1"),
+              arrow(196, 110, 284, 110), text(240, 102, "weights", 14, color=MOVE), arrow(196, 134, 284, 134), text(240, 129, "inputs", 14, color=MOVE),
+              arrow(284, 164, 196, 164), text(240, 157, "scores,", 14, color=MOVE), text(240, 182, "gradients", 14, color=MOVE),
+              text(14, 226, "DDP: a process for each card", 16, "start", weight="bold")]
+    for x, rank in ((14, 0), (278, 1)):
+        shapes += [box(x, 238, 188, 146, HOST, "#ffffff"), text(x + 94, 260, f"rank {rank}: Python, loader", 14, color=HOST),
+                   *card(x + 10, 280, f"cuda:{rank}", "weights, optimizer", f"part {rank}")]
+    shapes += [arrow(206, 326, 274, 326), arrow(274, 326, 206, 326), text(240, 296, "mean", 14, color=MOVE),
+               text(240, 313, "of the", 14, color=MOVE), text(240, 350, "gradients", 14, color=MOVE)]
+    save("dp-ddp.svg", 400, "Above, DataParallel: one process. In each step weights and inputs go from cuda:0 to cuda:1, and scores and gradients "
+         "come back. Below, DDP: two processes, each with a card, weights and an optimizer of its own. Only gradients go between them.",
+         *shapes)
+
+
+def ring():
+    shapes = [heads(MOVE)]
+    centers = [(120, 76), (360, 76), (360, 226), (120, 226)]
+    for k, (x, y) in enumerate(centers):
+        shapes += [box(x - 78, y - 44, 156, 88, CARD, "#ffffff"), text(x, y - 20, f"cuda:{k}", 15, color=CARD, weight="bold")]
+        for piece in range(4):
+            sent = piece == k
+            shapes += [box(x - 66 + 34 * piece, y - 6, 30, 34, MOVE if sent else CARD, "#f7e3da" if sent else CARD_FILL, 3),
+                       text(x - 51 + 34 * piece, y + 17, "abcd"[piece], 15)]
+    shapes += [arrow(202, 76, 278, 76), arrow(360, 124, 360, 178), arrow(278, 226, 202, 226), arrow(120, 178, 120, 124)]
+    shapes += [text(240, 64, "a", 15, color=MOVE), text(376, 157, "b", 15, "start", MOVE), text(240, 216, "c", 15, color=MOVE),
+               text(104, 157, "d", 15, "end", MOVE),
+               text(240, 300, "3 steps: each piece is added up on its way around", 15),
+               text(240, 322, "3 more: each sum is handed on to all", 15),
+               text(240, 348, "sent by each card: 2 · 3/4 of the gradients", 15, weight="bold")]
+    save("ring.svg", 364, "Four cards in a ring. The gradients are cut into pieces a, b, c and d. In each step every card sends one piece to the next. "
+         "After three steps every piece is added up, after three more every card has all sums.", *shapes)
+
+
 def book_map():
     """The book as a place: each part stands where the bytes are that it is about."""
     def part(x, y, name, chapters):
@@ -551,5 +591,8 @@ if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
     for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error,
                  roofline, timeline, supply, starved, loader, staging, trace, formats, number_line, amp_step,
+                 memory_layers, streams, reuse, dp_ddp, ring):
+
+
                  memory_layers, streams, reuse, book_map):
         draw()
