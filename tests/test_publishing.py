@@ -17,11 +17,12 @@ from sphinx.search.en import SearchEnglish
 
 HOME = "https://github.com/somebody/courses"
 #: Addresses of pages that others link to: they stay. A new page is added here.
-ADDRESSES = {"index.html", "intro.html", "search.html", "genindex.html", "404.html", "pages/results.html",
+ADDRESSES = {"index.html", "intro.html", "search.html", "genindex.html", "404.html",
+             *(f"pages/{name}.html" for name in ("installation", "cheat-sheet", "glossary", "api", "results", "sources")),
              *(f"chapters/{name}.html" for name in (
                  "01-devices", "02-tensors-on-gpu", "03-copying", "04-networks-on-gpu", "05-training-loop", "06-device-errors",
                  "07-when-a-gpu-helps", "08-data-pipeline", "09-dataloader", "10-profiling", "11-mixed-precision", "12-gpu-memory",
-                 "13-streams"))}
+                 "13-streams", "14-several-gpus", "15-where-next"))}
 
 
 @pytest.fixture(scope="module")

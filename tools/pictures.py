@@ -591,8 +591,5 @@ if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
     for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error,
                  roofline, timeline, supply, starved, loader, staging, trace, formats, number_line, amp_step,
-                 memory_layers, streams, reuse, dp_ddp, ring):
-
-
-                 memory_layers, streams, reuse, book_map):
+                 memory_layers, streams, reuse, dp_ddp, ring, book_map):
         draw()
