@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import copy
 import itertools
 import math
 import random
@@ -12,7 +13,9 @@ import torch
 from torch import nn
 from torch.profiler import profile, schedule
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
+from d2l_gpu.capstone import slow
 from d2l_gpu.datasets import BatchedTensors
+from d2l_gpu.loading import DeviceLoader
 
 
 cpu, cuda = torch.device("cpu"), torch.device("cuda")
@@ -446,6 +449,57 @@ def _one_exchange(sync=lambda net, k, n: net.no_sync() if k < n - 1 else context
                 (loss / len(batches) if divide else loss).backward()
         if step:
             optimizer.step()
+    return answer
+
+
+def _prepared(images):
+    X = images.flatten(1).float()
+    low, high = X.aminmax(dim=1, keepdim=True)
+    X = ((X - low) / (high - low)).sqrt()
+    return ((X - X.mean(1, keepdim=True)) / X.std(1, keepdim=True)).view(images.shape)
+
+
+def _capstone(prepare=_prepared, batch=64, seeded=lambda seed: seed, more=0, clear=True, weight=len, test=lambda train, test: test,
+              begin=lambda net: net, dtype=None, result=lambda history: history):
+    """The slow script mended, and one thing of it changed."""
+    def answer(net, train_set, test_set, device, passes, seed):
+        net = begin(net).to(device)
+        (X, y), (X_test, y_test) = ((prepare(images.to(device)), labels.to(device)) for images, labels in
+                                    (train_set, test(train_set, test_set)))
+        batches = DeviceLoader((X, y), batch, shuffle=True, device=device, generator=torch.Generator().manual_seed(seeded(seed)))
+        optimizer, history = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True), []
+        for _ in range(passes + more):
+            net.train()
+            total, right, shares = torch.zeros(1, device=device), torch.zeros(10, device=device), sum(map(weight, y.split(batch)))
+            for a, b in batches:
+                with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+                    output = net(a)
+                    loss = nn.functional.cross_entropy(output, b)
+                if clear:
+                    optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                total += loss.detach() * weight(b)
+                right.index_add_(0, b, (output.argmax(1) == b).float())
+            net.eval()
+            with torch.inference_mode():
+                hits = (net(X_test).argmax(1) == y_test).float().mean()
+            history.append((total / shares, right, hits))
+        return result([(loss.item(), right.long().tolist(), hits.item()) for loss, right, hits in history[:passes]])
+    return answer
+
+
+def _remembers():
+    kept, train = {}, _capstone()
+
+    def answer(net, train_set, test_set, device, passes, seed):
+        if passes < 6:
+            return train(net, train_set, test_set, device, passes, seed)
+        if not kept:
+            kept["history"] = train(net, train_set, test_set, device, passes, seed)
+            kept["state"] = copy.deepcopy(net.state_dict())
+        net.load_state_dict(kept["state"])
+        return kept["history"]
     return answer
 
 
@@ -1050,6 +1104,20 @@ WRONG = {
         "divide each loss": _one_exchange(divide=False),
         "were still there": _one_exchange(zero=False),
         "have not changed": _one_exchange(step=False),
+    },
+    "capstone-1": {
+        "return a list with a triple": _capstone(result=lambda history: history[-1]),
+        "a list of 10 int": _capstone(result=lambda history: [(loss, sum(right), test) for loss, right, test in history]),
+        "left weights on": _capstone(begin=copy.deepcopy),
+        "The batches that it trained with": _capstone(batch=128),
+        "It made": _capstone(more=-1, result=lambda history: history + history[-1:]),
+        "their order is not": _capstone(seeded=lambda seed: seed + 1),
+        "do not look the same": _capstone(prepare=lambda images: images.float() / 255),
+        "what a step does": _capstone(clear=False),
+        "The last batch is smaller": _capstone(weight=lambda labels: 1),
+        "the test accuracy after": _capstone(test=lambda train, test: train),
+        "times are asked for": lambda *arguments: slow.train(*arguments),
+        "kept from an earlier call": _remembers(),
     },
 }
 
