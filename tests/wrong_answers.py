@@ -14,6 +14,7 @@ from torch import nn
 from torch.profiler import profile, schedule
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
 from d2l_gpu.capstone import slow
+from d2l_gpu.checks import next as next_exercises
 from d2l_gpu.datasets import BatchedTensors
 from d2l_gpu.loading import DeviceLoader
 
@@ -449,6 +450,37 @@ def _one_exchange(sync=lambda net, k, n: net.no_sync() if k < n - 1 else context
                 (loss / len(batches) if divide else loss).backward()
         if step:
             optimizer.step()
+    return answer
+
+
+def _graphs(kept=None, run=True):
+    def answer(function, *inputs):
+        graphs = [] if kept is None else kept
+
+        def backend(graph, example):
+            graphs.append(graph)
+            return graph
+
+        compiled = torch.compile(function, backend=backend)
+        if run:
+            compiled(*inputs)
+        return len(graphs)
+    return answer
+
+
+def _recorded(add=lambda total, loss: total.add_(loss.detach()), clear=True, kept=False):
+    seen = []
+
+    def answer(net, optimizer, X, y, total):
+        if kept:  # in Python's hands: a list that no replay fills
+            seen.append((X.tolist(), y.tolist()))
+            X, y = (torch.tensor(part) for part in seen[-1])
+        if clear:
+            optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(X), y)
+        loss.backward()
+        optimizer.step()
+        add(total, loss)
     return answer
 
 
@@ -1104,6 +1136,37 @@ WRONG = {
         "divide each loss": _one_exchange(divide=False),
         "were still there": _one_exchange(zero=False),
         "have not changed": _one_exchange(step=False),
+    },
+    "next-1": {
+        "Each operation also writes": lambda reads, numbers: (4 * numbers * sum(reads), 8 * numbers),
+        "some operations read two": lambda reads, numbers: (8 * numbers * len(reads), 8 * numbers),
+        "one kernel reads x once": lambda reads, numbers: (4 * numbers * (sum(reads) + len(reads)), 4 * numbers * (sum(reads) + 1)),
+        "A float32 takes 4 bytes": lambda reads, numbers: (numbers * (sum(reads) + len(reads)), 2 * numbers),
+        "other order": lambda reads, numbers: (8 * numbers, 4 * numbers * (sum(reads) + len(reads))),
+        "return two numbers": lambda reads, numbers: 4 * numbers * (sum(reads) + len(reads)),
+    },
+    "next-2": {
+        "no graph was made": _graphs(run=False),
+        "these are the breaks": lambda function, *inputs: _graphs()(function, *inputs) - 1,
+        "counted again": _graphs([]),
+        "counted as 1": lambda function, *inputs: 1,
+        "as an int": lambda function, *inputs: str(_graphs()(function, *inputs)),
+    },
+    "next-3": {
+        "Data-dependent branching": next_exercises.update,
+        "not finite": lambda w, g, limit: w - 0.1 * g * (limit / g.norm()).clamp(max=1),
+        "a small gradient": lambda w, g, limit: torch.where(torch.isfinite(g.norm()), w - 0.1 * g * (limit / g.norm()), w),
+        "a large gradient": lambda w, g, limit: torch.where(torch.isfinite(g.norm()), w - 0.1 * g, w),
+        "changed w": lambda w, g, limit: w.copy_(next_exercises.update(w, g, limit)),
+        "as large as w": lambda w, g, limit: g.norm(),
+    },
+    "next-4": {
+        "operation not permitted": _recorded(add=lambda total, loss: total.add_(loss.item())),
+        "is still 0": _recorded(add=lambda total, loss: total + loss.detach()),
+        "graph of every step": _recorded(add=lambda total, loss: total.add_(loss)),
+        "Clear them": _recorded(clear=False),
+        "losses add up": _recorded(add=lambda total, loss: total.copy_(loss.detach())),
+        "recorded and replayed, the weights": _recorded(kept=True),
     },
     "capstone-1": {
         "return a list with a triple": _capstone(result=lambda history: history[-1]),
