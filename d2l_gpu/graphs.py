@@ -3,10 +3,12 @@
 import contextlib
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 _WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2")
+_READS = tuple(getattr(torch.Tensor, name) for name in ("__repr__", "__format__", "__array__", "tolist", "numpy", "cpu"))
 _INDEXES = ("aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_")
 
 
@@ -36,7 +38,7 @@ class GraphModel:
         """Record what the block does. Raises RuntimeError where this graph holds a recording already."""
         if self._orders:
             raise RuntimeError("this graph is recorded already: make a new GraphModel")
-        with _Recorder(self):
+        with _Reader(), _Recorder(self):
             yield self
 
     @torch.no_grad()
@@ -50,6 +52,19 @@ class GraphModel:
                     there.copy_(new)
 
 
+def _refuse(name):
+    raise RuntimeError(f"operation not permitted when stream is capturing ({name} fetches from the device)")
+
+
+class _Reader(TorchFunctionMode):
+    """Refuses what reads a tensor without an operator, such as print."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in _READS:
+            _refuse(f"Tensor.{function.__name__}")
+        return function(*args, **(kwargs or {}))
+
+
 class _Recorder(TorchDispatchMode):
     def __init__(self, graph):
         super().__init__()
@@ -59,7 +74,7 @@ class _Recorder(TorchDispatchMode):
         kwargs, name = kwargs or {}, function._schema.name
         mask = name in _INDEXES and any(index.dtype == torch.bool for index in _tensors(args[1]))
         if name in _WAITS or mask:  # how many rows a mask picks is a value, too
-            raise RuntimeError(f"operation not permitted when stream is capturing ({name} fetches from the device)")
+            _refuse(name)
         results = function(*args, **kwargs)
         if function.namespace != "profiler":
             # Other tensors on the same memory: if this list held the gradients themselves, autograd would copy them

@@ -453,15 +453,15 @@ def _one_exchange(sync=lambda net, k, n: net.no_sync() if k < n - 1 else context
     return answer
 
 
-def _graphs(kept=None, run=True):
+def _graphs(kept=None, run=True, result=lambda graph: graph, **options):
     def answer(function, *inputs):
         graphs = [] if kept is None else kept
 
         def backend(graph, example):
             graphs.append(graph)
-            return graph
+            return result(graph)
 
-        compiled = torch.compile(function, backend=backend)
+        compiled = torch.compile(function, backend=backend, **options)
         if run:
             compiled(*inputs)
         return len(graphs)
@@ -472,9 +472,10 @@ def _recorded(add=lambda total, loss: total.add_(loss.detach()), clear=True, kep
     seen = []
 
     def answer(net, optimizer, X, y, total):
-        if kept:  # in Python's hands: a list that no replay fills
-            seen.append((X.tolist(), y.tolist()))
-            X, y = (torch.tensor(part) for part in seen[-1])
+        if kept:  # tensors of its own, which no replay fills
+            if len(seen) < 2:
+                seen.append((X.clone(), y.clone()))
+            X, y = seen[-1]
         if clear:
             optimizer.zero_grad()
         loss = nn.functional.cross_entropy(net(X), y)
@@ -1150,6 +1151,8 @@ WRONG = {
         "these are the breaks": lambda function, *inputs: _graphs()(function, *inputs) - 1,
         "counted again": _graphs([]),
         "counted as 1": lambda function, *inputs: 1,
+        "a break is an error": _graphs(fullgraph=True),
+        "the graph will do": _graphs(result=lambda graph: None),
         "as an int": lambda function, *inputs: str(_graphs()(function, *inputs)),
     },
     "next-3": {
@@ -1162,6 +1165,7 @@ WRONG = {
     },
     "next-4": {
         "operation not permitted": _recorded(add=lambda total, loss: total.add_(loss.item())),
+        "Tensor.__repr__ fetches": _recorded(add=lambda total, loss: (total.add_(loss.detach()), repr(loss))),
         "is still 0": _recorded(add=lambda total, loss: total + loss.detach()),
         "graph of every step": _recorded(add=lambda total, loss: total.add_(loss)),
         "Clear them": _recorded(clear=False),

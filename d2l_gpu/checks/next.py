@@ -65,7 +65,14 @@ def count_graphs(answer):
     right, counted = [graphs for *_, graphs in cases], []
     for function, inputs, _ in cases:
         torch.compiler.reset()
-        got = call(answer, function, *[torch.ones(random.randrange(3, 9))] * inputs)
+        try:
+            got = call(answer, function, *[torch.ones(random.randrange(3, 9))] * inputs)
+        except torch._dynamo.exc.Unsupported:
+            raise Hint("with fullgraph=True a break is an error. Leave that out, and the graphs can be counted.") from None
+        except torch._dynamo.exc.BackendCompilerFailed as error:
+            reason = str(error).strip().splitlines()[1:2] or [""]
+            raise Hint(f"your backend failed ({reason[0]}). It gets a graph and example inputs, and returns a function: the "
+                       "graph will do.") from None
         if isinstance(got, bool) or not isinstance(got, int):
             raise Hint(f"return the number of graphs as an int, not {type(got).__name__}.")
         counted.append(got)
@@ -177,8 +184,12 @@ def recordable_step(answer):
         ours(batch)
     compare("called twice, not recorded yet")
     graph = GraphModel()
-    with graph.capture():  # recorded with the tensors that X and y are, not with copies into them
-        call(answer, nets[0], optimizers[0], X, y, totals[0])
+
+    def record():  # with the tensors that X and y are, not with copies into them
+        with graph.capture():
+            answer(nets[0], optimizers[0], X, y, totals[0])
+
+    call(record)
     ours(batches[1])
     for batch in batches[2:]:
         X.copy_(batch[0])
