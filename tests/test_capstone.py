@@ -162,3 +162,9 @@ def test_the_wrong_answers_are_judged_before_anything_is_timed(monkeypatch):
     for words, answer in WRONG["capstone-1"].items():
         if words not in ("times are asked for", "kept from an earlier call"):
             assert words in checks.verdict("capstone-1", answer)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there torch.compile works, and costs more than it saves")
+def test_a_compiled_network_gets_a_reason_and_not_the_simulators_refusal():
+    compiles = changed("    net.to(device)\n", "    net.to(device)\n    net = torch.compile(net)\n")
+    assert "leave torch.compile out" in checks.verdict("capstone-1", compiles)
