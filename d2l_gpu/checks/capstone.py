@@ -112,8 +112,9 @@ def _run(function, net, *arguments):
 
 def _check_learning(answer, device):
     n, passes, seed = 64 * random.randint(2, 3) + random.randint(10, 30), random.randint(2, 3), random.randrange(10_000)
-    train_set, test_set, net = some(n, True), some(40, False), _norm_net()
-    test_set[1][:12] = torch.randint(10, (12,))  # so that no other accuracy is near
+    train_set, test_set, net = some(n, True), some(100, False), _norm_net()
+    _make_last_batch_hard(train_set[1], passes, seed)
+    test_set[1][:30] = torch.randint(10, (30,))  # so that no other accuracy is near
     arguments = train_set, test_set, device, passes, seed
     want, twin, batches = _run(slow.train, net, train_set, test_set, torch.device("cpu"), passes, seed)
     got, mine, mine_batches = _run(answer, net, *arguments)
@@ -135,6 +136,14 @@ def _check_learning(answer, device):
         if abs(test - test_want) > 0.051:
             raise Hint(f"the test accuracy after pass {k} is {test_want:.3f}, and you return {test:.3f}. Is the network in "
                        "evaluation mode, and are all test pictures counted?")
+
+
+def _make_last_batch_hard(labels, passes, seed):
+    """Other labels for the last, small batch of the last pass: the mean of the batches is then not that of the examples."""
+    generator = torch.Generator().manual_seed(seed)
+    orders = [torch.randperm(len(labels), generator=generator) for _ in range(passes)]
+    last = orders[-1][-(len(labels) % 64):]
+    labels[last] = (labels[last] + 5) % 10
 
 
 def _check_form(history, passes):
