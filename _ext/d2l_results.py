@@ -29,6 +29,9 @@ PARTS = {
                  "PyTorch's operators in it."),
     "memory": ("Memory", "The peak of a training step of the network of chapter 12, counted; and what a card holds besides tensors."),
     "streams": ("Streams", "The same work on one stream and on two."),
+    "compile": ("torch.compile", "A chain of eight operations on each number, and a training step of the small MLP, plain and compiled; "
+                "the first call of each, with nothing in the compiler's cache."),
+    "channels last": ("Convolutions in two layouts", "Forward and backward of three convolutions, with the channels first, as usual, and last."),
     "cnn": ("A small CNN", "Conv2d(1, 16), ReLU, pooling, linear to 10; batches of 64."),
 }
 

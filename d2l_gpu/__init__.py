@@ -22,8 +22,10 @@ else:
     from . import results
     from .bottleneck import find_bottleneck
     from .checks import check
+    from .compiling import compile_backend
     from .data import CLASSES, load_images
     from .devices import cpu, ensure_gpus, gpu, num_gpus, try_all_gpus, try_gpu
+    from .graphs import GraphModel
     from .hardware import hardware
     from .launching import torchrun
     from .limits import MACHINES, roofline
@@ -41,12 +43,12 @@ else:
     from .transfers import count_transfers
 
 __all__ = [
-    "Benchmark", "CLASSES", "Classifier", "DataModule", "DeviceLoader", "HyperParameters", "MACHINES", "MappedImages",
-    "Measurement", "Module", "Prefetcher", "Probe", "ProgressBoard", "QueueModel", "Ratio", "Stream", "Timer", "Trainer",
-    "add_to_class", "check", "compare", "count_transfers", "cpu", "doctor", "draw_results", "draw_roofline",
-    "ensure_gpus", "errors", "expected_step", "explain", "find_bottleneck", "gpu", "hardware", "load_images", "num_gpus",
-    "results", "roofline", "simulate_gpus", "simulated", "synchronize", "time_it", "timeline", "to", "torchrun",
-    "try_all_gpus", "try_gpu", "watch_streams",
+    "Benchmark", "CLASSES", "Classifier", "DataModule", "DeviceLoader", "GraphModel", "HyperParameters", "MACHINES",
+    "MappedImages", "Measurement", "Module", "Prefetcher", "Probe", "ProgressBoard", "QueueModel", "Ratio", "Stream",
+    "Timer", "Trainer", "add_to_class", "check", "compare", "compile_backend", "count_transfers", "cpu", "doctor",
+    "draw_results", "draw_roofline", "ensure_gpus", "errors", "expected_step", "explain", "find_bottleneck", "gpu",
+    "hardware", "load_images", "num_gpus", "results", "roofline", "simulate_gpus", "simulated", "synchronize", "time_it",
+    "timeline", "to", "torchrun", "try_all_gpus", "try_gpu", "watch_streams",
 ]
 __version__ = "0.1.0"
 

@@ -54,6 +54,7 @@ class Rung:
     persistent: bool = False  # workers are kept, each with four batches ahead
     fused: bool = False
     fetch_loss: bool = True   # loss.item() in every step
+    compiled: bool = False    # the network goes through torch.compile
     graph: int = 0            # steps in one CUDA graph; 0: none
 
     @property
@@ -83,6 +84,8 @@ class Rung:
         batches, net = self.batches(), mlp(self.device)
         loss = nn.CrossEntropyLoss()
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=self.fused or None, capturable=bool(self.graph))
+        if self.compiled:
+            net = self._compiled(net)
         run = self._replay(batches, net, loss, optimizer) if self.graph else self._loop(batches, net, loss, optimizer)
 
         def timed(steps=None):
@@ -97,6 +100,14 @@ class Rung:
             iterator = getattr(batches, "_iterator", None)  # workers that were kept
             if iterator is not None:
                 iterator._shutdown_workers()
+
+    def _compiled(self, net):
+        """`net`, compiled and called with both sizes of a batch, so that no pass that is timed compiles anything."""
+        net = torch.compile(net, dynamic=False)  # net.compile() leaves a Sequential as it is before torch 2.14
+        for size in {min(BATCH, self.images), self.images % BATCH or BATCH}:
+            net(torch.zeros(size, 1, 28, 28, device=self.device)).sum().backward()
+        net.zero_grad()
+        return net
 
     def _loop(self, batches, net, loss, optimizer):
         def run(steps):
@@ -156,7 +167,8 @@ class Rung:
 
 
 def ladder(device, images=60_000, workers=None):
-    """The rungs in order, each the one before with one thing changed; CUDA graphs only on a CUDA device.
+    """The rungs in order, each the one before with one thing changed; CUDA graphs only on a CUDA device, and of the
+    network as it is. The rung with torch.compile needs what that needs, and raises RuntimeError without, when it is opened.
 
     `workers` is 8, as in the published experiment, or the number of usable cores where that is less.
     """
@@ -176,7 +188,8 @@ def ladder(device, images=60_000, workers=None):
     then("data on the device", source="device")
     then("fused Adam", fused=True)
     then("no .item() in the loop", fetch_loss=False)
+    then("torch.compile", compiled=True)
     if device.type == "cuda":
-        then("CUDA graph of one step", graph=1)
+        then("CUDA graph of one step", graph=1, compiled=False)
         then(f"CUDA graph of {STEPS_PER_GRAPH} steps", graph=STEPS_PER_GRAPH)
     return rungs

@@ -61,6 +61,14 @@ def mlp_step(batch):
     return Work(flops, 4 * numbers, launches=22)
 
 
+def mlp_pass(images=60_000, batch=64):
+    """A pass of that training at its least: weights and state stay in a cache, each image is read from memory once, and
+    `launches` counts only operations that wait for one another's results, eight a step: three layers forward, the loss,
+    three levels backward, the update."""
+    steps = -(-images // batch)
+    return Work(steps * mlp_step(batch).flops, images * (784 * 4 + 8), launches=8 * steps)
+
+
 class Roof(NamedTuple):
     """What `roofline` found: the least `seconds`; `bound`, the name of what takes them; `intensity` in FLOP/byte; the
     most FLOP/s that is attainable, `rate`; and `parts`, the seconds of each limit alone."""
@@ -100,3 +108,23 @@ def least_time(work, machine):
     """`roofline` of a `Work` on a `Machine`: `least_time(product(4096), MACHINES["T4"])`."""
     return roofline(work.flops, work.bytes, machine.peak, machine.bandwidth, work.launches * machine.overhead,
                     work.copied, machine.bus)
+
+
+def pass_bound(record, latency=3e-6):
+    """The least seconds of a pass of the MLP over 60,000 images on the machine of a record (results.py); None if unknown.
+
+    Peak and bandwidth are the best that the record itself holds for the device of its ladder, else those of MACHINES. On a
+    GPU, operations that wait for one another are `latency` apart (an estimate for small kernels in a CUDA graph).
+    """
+    rows = record["measurements"]
+    device = next((row["device"] for row in rows if row["part"] == "ladder"), None)
+    mine = [row for row in rows if row["device"] == device]
+    peaks = [2 * row["setting"]["size"] ** 3 / row["median"] for row in mine
+             if row["part"] == "products" and row["name"] == "product" and row["setting"]["dtype"] == "float32"]
+    bandwidths = [12 * row["setting"]["numbers"] / row["median"] for row in mine if row["name"] == "add many numbers"]
+    known = [machine for name, machine in MACHINES.items() if name in record["machine"]]
+    if device is None or not (peaks and bandwidths or known):
+        return None
+    peak, bandwidth = (max(peaks), max(bandwidths)) if peaks and bandwidths else known[0][:2]
+    work = mlp_pass()
+    return roofline(work.flops, work.bytes, peak, bandwidth, 0 if device == "cpu" else latency * work.launches).seconds

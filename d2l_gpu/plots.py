@@ -14,13 +14,14 @@ _SWEEPS = {"products": ("size", "rows and columns of the matrices"), "copies": (
 _PASS = 60_000  # images in a pass of the ladder
 
 
-def draw_results(part, machines=None, this=None):
+def draw_results(part, machines=None, this=None, bounds=None):
     """Draw one part of the records of several machines: "products", "copies" and "training steps" as lines over the
     size, any other part (such as "ladder") as points, one panel a machine. Times are in seconds on a logarithmic axis,
     those of the ladder for 60,000 images: a pass over fewer is scaled, and says from how many.
 
     `machines` is a list of records (by default all that come with the book, published ones last), `this` a list of
-    measurements taken here (`results.entry`), drawn first as "this machine". Published figures are marked so.
+    measurements taken here (`results.entry`), drawn first as "this machine". Published figures are marked so. `bounds` is a
+    dict of a machine's name and the least seconds by arithmetic: below its points, and a dashed line through them.
     Returns matplotlib's figure, which a notebook shows. Raises ValueError if no record has that part, ImportError
     without matplotlib.
     """
@@ -31,14 +32,14 @@ def draw_results(part, machines=None, this=None):
              if (rows := [e for e in results.find(m, part) if e["unit"] == "s" and e["median"] > 0])]
     if not drawn:
         raise ValueError(f"no machine has measured {part!r}; measure this one: python -m d2l_gpu.record")
-    return _lines(part, drawn, *_SWEEPS[part]) if part in _SWEEPS else _dots(part, drawn)
+    return _lines(part, drawn, *_SWEEPS[part]) if part in _SWEEPS else _dots(part, drawn, bounds)
 
 
 def _title(machine):
     return f"{machine['machine']} (published)" if machine["published"] else machine["machine"]
 
 
-#: Lines over a sweep and rooflines: so narrow that 11 points can still be read when a phone shrinks them to its width.
+#: So narrow that 11 points can still be read when a phone shrinks a picture to its width.
 _NARROW = {"width": 5.2, "points": 11}
 
 
@@ -47,7 +48,11 @@ def _figure(columns, width, height, heights=(1,), points=9):
 
     class Picture(Figure):
         def _repr_png_(self):  # what a notebook asks for
-            return _in_few_colors(_png(self, limit=400_000))
+            for limit in (400_000, 250_000, 100_000):  # before its colors are reduced, which leaves about a third
+                png = _in_few_colors(_png(self, limit))
+                if len(png) < 100_000:
+                    break
+            return png
 
     figure = Picture(figsize=(width, height), facecolor=PAPER, layout="constrained")
     axes = list(figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights).flat)
@@ -99,27 +104,57 @@ def _key(figure, lines, **options):
     figure.legend(handles=lines, loc="outside lower left", frameon=False, fontsize=_NARROW["points"], handlelength=1.4, **options)
 
 
-def _dots(part, drawn):
+def _dots(part, drawn, bounds):
     if part == "ladder":
         drawn = [_for_a_pass(title, rows) for title, rows in drawn]
+    drawn = _with_bounds(drawn, bounds)
     every = [row["median"] for _, rows in drawn for row in rows]
     names = [list(dict.fromkeys(map(_row, rows))) for _, rows in drawn]
-    figure, axes = _figure(1, 6.6, 0.6 + 0.27 * sum(map(len, names)) + 0.5 * len(drawn), [len(n) for n in names])
+    figure, axes = _figure(1, height=0.5 + 0.4 * sum(map(len, names)) + 0.7 * len(drawn), heights=[len(n) + 0.15 for n in names],
+                           **_NARROW)
     for ax, (title, rows), names in zip(axes, drawn, names):
-        ax.set(xscale="log", ylim=(0.4, len(names) + 0.6), xlim=(min(every) / 2, max(every) * 12))
-        ax.set_title(title, fontsize=10, color=INK, loc="left")
-        ax.set_yticks(range(len(names), 0, -1), names)
-        ax.grid(True, axis="y", color=SOFT, alpha=0.15)
-        for row in rows:
-            y = len(names) - names.index(_row(row))
-            ax.plot(row["median"], y, "o", color=COLORS[0], markerfacecolor=PAPER if "(published)" in title else COLORS[0])
-            if row["spread"]:
-                ax.plot(row["spread"], [y, y], color=COLORS[0], linewidth=2)
-            workers = f", {row['setting']['workers']} workers" if row["setting"].get("workers") else ""
-            ax.annotate(results.format_time(row["median"]) + workers, (max([row["median"], *(row["spread"] or [])]), y),
-                        xytext=(7, 0), textcoords="offset points", va="center", fontsize=9, color=INK)
+        ax.set(xscale="log", ylim=(0.6, len(names) + 0.75), xlim=(min(every) / 1.4, max(every) * 1.4), yticks=[])
+        ax.spines["left"].set_visible(False)
+        ax.set_title("\n".join(textwrap.wrap(title, 46)), fontsize=12, color=INK, loc="left", weight="bold")
+        for k, name in enumerate(names):  # its name over a line, with the time at the other end, and the point on the line
+            same = [row for row in rows if _row(row) == name]
+            for row in same:
+                _dot(ax, row, len(names) - k, "(published)" in title)
+            for x, align, words in ((0, "left", name), (1, "right", " / ".join(map(_words, same)))):
+                ax.text(x, len(names) - k + 0.14, words, transform=ax.get_yaxis_transform(), fontsize=_NARROW["points"], color=INK,
+                        ha=align, zorder=1, bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1})
     axes[-1].set_xlabel(f"time of a pass over {_PASS:,} images (s)" if part == "ladder" else "time (s)")
     return figure
+
+
+def _dot(ax, row, y, hollow):
+    bound, color = row.get("bound", False), COLORS[1 if row.get("bound") else 0]
+    ax.axhline(y, color=SOFT, alpha=0.2, linewidth=1)
+    if bound:
+        ax.axvline(row["median"], color=color, linestyle="--", linewidth=1.2, zorder=0)
+    if row["spread"]:
+        ax.plot(row["spread"], [y, y], color=color, linewidth=2)
+    ax.plot(row["median"], y, "D" if bound else "o", color=color, zorder=4, markerfacecolor=PAPER if hollow or bound else color)
+
+
+def _words(row):
+    return results.format_time(row["median"]) + (f", {n} workers" if (n := row["setting"].get("workers")) else "")
+
+
+def _with_bounds(drawn, bounds):
+    """A bound is a row in its machine's panel; those of machines that measured nothing have a panel of their own."""
+    bounds = dict(bounds or {})
+
+    def row(name, seconds):
+        return {"name": name, "median": seconds, "spread": None, "setting": {}, "bound": True}
+
+    panels = []
+    for title, rows in drawn:
+        mine = [name for name in bounds if title == name or title.startswith((f"{name} (", f"{name}, from"))]
+        panels.append((title, rows + [row("bound on paper, arithmetic", bounds.pop(name)) for name in mine]))
+    if bounds:
+        panels.append(("on paper: arithmetic, nothing measured", [row(f"bound of {name}", bounds[name]) for name in bounds]))
+    return panels
 
 
 def _for_a_pass(title, rows):

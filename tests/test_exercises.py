@@ -12,6 +12,7 @@ from d2l_gpu import checks
 from wrong_answers import WRONG
 
 CELLS = [(path.stem, cell) for path in notebooks.chapters() for cell in notebooks.code_cells(notebooks.read(path))]
+MEASURED = {"capstone-1"}  # the check takes seconds, and says a ratio
 CALL = re.compile(r"""d2l\.check\(\s*["']([\w-]+)["'],""")
 
 
@@ -32,9 +33,11 @@ def test_the_stub_reads_as_not_attempted(source, capsys):
 
 @pytest.mark.parametrize("source", cells_tagged("solution"))
 def test_the_solution_passes(source, capsys):
-    for attempt in range(20):  # checks draw inputs of their own
+    name = CALL.search(source)[1]
+    for attempt in range(1 if name in MEASURED else 20):  # checks draw inputs of their own
         run(source)
-        assert capsys.readouterr().out == f"Passed: {CALL.search(source)[1]}.\n"
+        said = capsys.readouterr().out
+        assert said.startswith(f"Passed: {name}.") and (name in MEASURED or said == f"Passed: {name}.\n"), said
 
 
 @pytest.mark.parametrize("source", cells_tagged("solution"))

@@ -102,6 +102,8 @@ TOLD = {
     "cards-apart": "plain attribute", "parallel-elsewhere": "device_ids[0]",
     "network-behind": "weight type", "optimizer-behind": "load its own state",
     "allocator-setting": "ALLOC_CONF",
+    "graph-output": "overwritten", "capture-forbids": "not permitted when stream is capturing",
+    "capturable": "state_steps must be on supported devices", "card-too-old-to-compile": "older than compute capability 7.0",
 }
 
 

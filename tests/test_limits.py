@@ -7,7 +7,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 import d2l_gpu as d2l
-from d2l_gpu.limits import MACHINES, addition, least_time, mlp_step, product
+from d2l_gpu import results
+from d2l_gpu.limits import MACHINES, addition, least_time, mlp_pass, mlp_step, pass_bound, product
 
 DEVICE = dict(peak=10e12, bandwidth=500e9)  # ridge: 20 FLOP/byte
 
@@ -87,3 +88,38 @@ def test_the_mlp_step_asks_for_what_pytorch_runs(batch):
 def test_what_cannot_be_is_refused_by_name(wrong, says):
     with pytest.raises(ValueError, match=says):
         d2l.roofline(**dict(flops=1, bytes=1, **DEVICE) | wrong)
+
+
+# ------------------------------------------------------------------------------------------------ the ladder's end
+def test_a_pass_is_its_steps_in_a_row_and_each_image_once():
+    work = mlp_pass(images=640, batch=64)
+    assert work.flops == 10 * mlp_step(64).flops and work.bytes == 640 * (4 * 784 + 8) and work.launches == 80
+    assert mlp_pass(images=641, batch=64).launches == 88
+
+
+def record(machine, device, *rows):
+    ladder = results.entry("ladder", "pictures", device, [9.0], images=60_000)
+    return {"machine": machine, "measurements": [ladder, *rows]}
+
+
+def measured(device, peak, bandwidth):
+    return [results.entry("products", "product", device, [2 * 1000**3 / peak], size=1000, dtype="float32"),
+            results.entry("products", "product", device, [1e-9], size=1000, dtype="float16"),
+            results.entry("operations", "add many numbers", device, [12 * 1e6 / bandwidth], numbers=1e6)]
+
+
+def test_the_bound_comes_from_what_the_machine_itself_measured():
+    work = mlp_pass()
+    assert pass_bound(record("A CPU", "cpu", *measured("cpu", 1e11, 1e10))) == pytest.approx(work.flops / 1e11)
+    slow_memory = pass_bound(record("A CPU", "cpu", *measured("cpu", 1e12, 1e9)))
+    assert slow_memory == pytest.approx(work.bytes / 1e9)
+    both = record("A GPU", "cuda:0", *measured("cuda:0", 5e13, 1e12), *measured("cpu", 1e15, 1e15))
+    assert pass_bound(both) == pytest.approx(3e-6 * work.launches)
+    assert pass_bound(both, latency=0) == pytest.approx(work.flops / 5e13)
+
+
+def test_the_bound_of_a_published_record_comes_from_published_peaks():
+    assert pass_bound(record("NVIDIA GeForce RTX 4090", "cuda:0")) == pytest.approx(3e-6 * mlp_pass().launches)
+    assert pass_bound(record("NVIDIA GeForce RTX 4090", "cuda:0"), latency=0) == pytest.approx(mlp_pass().flops / 82.6e12)
+    assert pass_bound(record("an unknown card", "cuda:0")) is None
+    assert pass_bound({"machine": "T4", "measurements": []}) is None

@@ -175,6 +175,27 @@ def test_a_ladder_is_labeled_with_times_and_workers():
     assert "pictures" in text and "4.20 s" in text and "2.10 s, 2 workers" in text
 
 
+def test_a_bound_is_a_row_of_its_machine_or_has_a_panel_of_its_own():
+    figure = d2l.draw_results("ladder", [make(), PUBLISHED], bounds={"Test CPU, 2 cores": 0.1, "Test GPU": 0.02, "H200": 0.03})
+    text = words(figure)
+    assert text.count("bound on paper, arithmetic") == 2 and "100 ms" in text and "20.0 ms" in text
+    assert "bound of H200" in text and "nothing measured" in text and "30.0 ms" in text and len(figure.axes) == 3
+    assert all(sum(line.get_linestyle() == "--" for line in ax.lines) == 1 for ax in figure.axes)
+    assert "bound" not in words(d2l.draw_results("ladder", [make()]))
+
+
+@pytest.mark.parametrize("part", ["ladder", "mixed precision"])
+def test_names_and_times_can_be_read_on_a_phone_and_stand_apart(part):
+    figure = d2l.draw_results(part)
+    figure.draw_without_rendering()
+    page = figure.get_window_extent()
+    for ax in figure.axes:
+        rows = [t.get_window_extent() for t in ax.texts]
+        assert min(t.get_fontsize() for t in [*ax.texts, *ax.get_xticklabels()]) / (72 * figure.get_figwidth()) * 360 >= 10  # pixels
+        for name, time in zip(rows[::2], rows[1::2]):
+            assert page.x0 <= name.x0 < name.x1 < time.x0 < time.x1 <= page.x1
+
+
 def test_a_pass_over_fewer_images_is_drawn_as_one_over_60_000_and_says_so():
     text = words(d2l.draw_results("ladder", [make()], this=[results.entry("ladder", "pictures", "cpu", [0.25, 0.35], images=5000)]))
     assert "this machine, from 5,000 images" in text and "3.60 s" in text and "a pass over 60,000 images (s)" in text
@@ -185,7 +206,7 @@ def test_a_pass_over_fewer_images_is_drawn_as_one_over_60_000_and_says_so():
 def test_a_notebook_gets_a_sharp_picture_of_few_bytes():
     from matplotlib.image import imread
     png = d2l.draw_results("ladder", [make(), PUBLISHED])._repr_png_()
-    assert len(png) < 100_000 and imread(io.BytesIO(png)).shape[1] >= 1200
+    assert len(png) < 100_000 and imread(io.BytesIO(png)).shape[1] >= 2 * 520  # its width on a page
 
 
 def test_this_machines_measurements_are_drawn_first():

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import copy
 import itertools
 import math
 import random
@@ -12,7 +13,10 @@ import torch
 from torch import nn
 from torch.profiler import profile, schedule
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
+from d2l_gpu.capstone import slow
+from d2l_gpu.checks import next as next_exercises
 from d2l_gpu.datasets import BatchedTensors
+from d2l_gpu.loading import DeviceLoader
 
 
 cpu, cuda = torch.device("cpu"), torch.device("cuda")
@@ -446,6 +450,89 @@ def _one_exchange(sync=lambda net, k, n: net.no_sync() if k < n - 1 else context
                 (loss / len(batches) if divide else loss).backward()
         if step:
             optimizer.step()
+    return answer
+
+
+def _graphs(kept=None, run=True, result=lambda graph: graph, **options):
+    def answer(function, *inputs):
+        graphs = [] if kept is None else kept
+
+        def backend(graph, example):
+            graphs.append(graph)
+            return result(graph)
+
+        compiled = torch.compile(function, backend=backend, **options)
+        if run:
+            compiled(*inputs)
+        return len(graphs)
+    return answer
+
+
+def _recorded(add=lambda total, loss: total.add_(loss.detach()), clear=True, kept=False):
+    seen = []
+
+    def answer(net, optimizer, X, y, total):
+        if kept:  # tensors of its own, which no replay fills
+            if len(seen) < 2:
+                seen.append((X.clone(), y.clone()))
+            X, y = seen[-1]
+        if clear:
+            optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(X), y)
+        loss.backward()
+        optimizer.step()
+        add(total, loss)
+    return answer
+
+
+def _prepared(images):
+    X = images.flatten(1).float()
+    low, high = X.aminmax(dim=1, keepdim=True)
+    X = ((X - low) / (high - low)).sqrt()
+    return ((X - X.mean(1, keepdim=True)) / X.std(1, keepdim=True)).view(images.shape)
+
+
+def _capstone(prepare=_prepared, batch=64, seeded=lambda seed: seed, more=0, clear=True, weight=len, test=lambda train, test: test,
+              begin=lambda net: net, dtype=None, result=lambda history: history):
+    """The slow script mended, and one thing of it changed."""
+    def answer(net, train_set, test_set, device, passes, seed):
+        net = begin(net).to(device)
+        (X, y), (X_test, y_test) = ((prepare(images.to(device)), labels.to(device)) for images, labels in
+                                    (train_set, test(train_set, test_set)))
+        batches = DeviceLoader((X, y), batch, shuffle=True, device=device, generator=torch.Generator().manual_seed(seeded(seed)))
+        optimizer, history = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True), []
+        for _ in range(passes + more):
+            net.train()
+            total, right, shares = torch.zeros(1, device=device), torch.zeros(10, device=device), sum(map(weight, y.split(batch)))
+            for a, b in batches:
+                with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+                    output = net(a)
+                    loss = nn.functional.cross_entropy(output, b)
+                if clear:
+                    optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                total += loss.detach() * weight(b)
+                right.index_add_(0, b, (output.argmax(1) == b).float())
+            net.eval()
+            with torch.inference_mode():
+                hits = (net(X_test).argmax(1) == y_test).float().mean()
+            history.append((total / shares, right, hits))
+        return result([(loss.item(), right.long().tolist(), hits.item()) for loss, right, hits in history[:passes]])
+    return answer
+
+
+def _remembers():
+    kept, train = {}, _capstone()
+
+    def answer(net, train_set, test_set, device, passes, seed):
+        if passes < 6:
+            return train(net, train_set, test_set, device, passes, seed)
+        if not kept:
+            kept["history"] = train(net, train_set, test_set, device, passes, seed)
+            kept["state"] = copy.deepcopy(net.state_dict())
+        net.load_state_dict(kept["state"])
+        return kept["history"]
     return answer
 
 
@@ -1050,6 +1137,54 @@ WRONG = {
         "divide each loss": _one_exchange(divide=False),
         "were still there": _one_exchange(zero=False),
         "have not changed": _one_exchange(step=False),
+    },
+    "next-1": {
+        "Each operation also writes": lambda reads, numbers: (4 * numbers * sum(reads), 8 * numbers),
+        "some operations read two": lambda reads, numbers: (8 * numbers * len(reads), 8 * numbers),
+        "one kernel reads x once": lambda reads, numbers: (4 * numbers * (sum(reads) + len(reads)), 4 * numbers * (sum(reads) + 1)),
+        "A float32 takes 4 bytes": lambda reads, numbers: (numbers * (sum(reads) + len(reads)), 2 * numbers),
+        "other order": lambda reads, numbers: (8 * numbers, 4 * numbers * (sum(reads) + len(reads))),
+        "return two numbers": lambda reads, numbers: 4 * numbers * (sum(reads) + len(reads)),
+    },
+    "next-2": {
+        "no graph was made": _graphs(run=False),
+        "these are the breaks": lambda function, *inputs: _graphs()(function, *inputs) - 1,
+        "counted again": _graphs([]),
+        "counted as 1": lambda function, *inputs: 1,
+        "a break is an error": _graphs(fullgraph=True),
+        "the graph will do": _graphs(result=lambda graph: None),
+        "as an int": lambda function, *inputs: str(_graphs()(function, *inputs)),
+    },
+    "next-3": {
+        "Data-dependent branching": next_exercises.update,
+        "not finite": lambda w, g, limit: w - 0.1 * g * (limit / g.norm()).clamp(max=1),
+        "a small gradient": lambda w, g, limit: torch.where(torch.isfinite(g.norm()), w - 0.1 * g * (limit / g.norm()), w),
+        "a large gradient": lambda w, g, limit: torch.where(torch.isfinite(g.norm()), w - 0.1 * g, w),
+        "changed w": lambda w, g, limit: w.copy_(next_exercises.update(w, g, limit)),
+        "as large as w": lambda w, g, limit: g.norm(),
+    },
+    "next-4": {
+        "operation not permitted": _recorded(add=lambda total, loss: total.add_(loss.item())),
+        "Tensor.__repr__ fetches": _recorded(add=lambda total, loss: (total.add_(loss.detach()), repr(loss))),
+        "is still 0": _recorded(add=lambda total, loss: total + loss.detach()),
+        "graph of every step": _recorded(add=lambda total, loss: total.add_(loss)),
+        "Clear them": _recorded(clear=False),
+        "losses add up": _recorded(add=lambda total, loss: total.copy_(loss.detach())),
+        "recorded and replayed, the weights": _recorded(kept=True),
+    },
+    "capstone-1": {
+        "return a list with a triple": _capstone(result=lambda history: history[-1]),
+        "a list of 10 int": _capstone(result=lambda history: [(loss, sum(right), test) for loss, right, test in history]),
+        "left weights on": _capstone(begin=copy.deepcopy),
+        "The batches that it trained with": _capstone(batch=128),
+        "It made": _capstone(more=-1, result=lambda history: history + history[-1:]),
+        "their order is not": _capstone(seeded=lambda seed: seed + 1),
+        "do not look the same": _capstone(prepare=lambda images: images.float() / 255),
+        "what a step does": _capstone(clear=False),
+        "The last batch is smaller": _capstone(weight=lambda labels: 1),
+        "the test accuracy after": _capstone(test=lambda train, test: train),
+        "times are asked for": lambda *arguments: slow.train(*arguments),
+        "kept from an earlier call": _remembers(),
     },
 }
 

@@ -568,6 +568,42 @@ def ring():
          "After three steps every piece is added up, after three more every card has all sums.", *shapes)
 
 
+def fused():
+    operations = ("*2", "+1", "sigm.", "*x", "abs", "&#8722;", "clamp", "x&#178;")
+    shapes = [heads(MOVE), text(14, 30, "one by one: eight kernels", 16, "start", weight="bold"),
+              box(14, 44, 452, 36, HOST, HOST_FILL), text(240, 67, "memory", 16, color=HOST)]
+    for k, name in enumerate(operations):
+        x = 14 + 57 * k
+        reads = (8, 22) if name in ("*x", "&#8722;") else (14,)
+        shapes += [arrow(x + at, 82, x + at, 116) for at in reads]
+        shapes += [arrow(x + 40, 116, x + 40, 82), box(x, 118, 52, 34, CARD, CARD_FILL), text(x + 26, 140, name, 14)]
+    shapes += [text(14, 196, "fused: one kernel", 16, "start", weight="bold"), box(14, 210, 452, 36, HOST, HOST_FILL),
+               text(240, 233, "memory", 16, color=HOST), arrow(40, 248, 40, 282), arrow(440, 282, 440, 248),
+               box(14, 284, 452, 34, CARD, CARD_FILL)]
+    shapes += [text(40 + 57 * k, 306, name, 14) for k, name in enumerate(operations)]
+    shapes.append(text(240, 344, "a ninth of the bytes, the same arithmetic", 16, color=MOVE))
+    save("fused.svg", 360, "Eight operations one by one each read from memory and write back. Fused into one kernel they read once "
+         "and write once.", *shapes)
+
+
+def replay():
+    def row(top, title, orders, kernels, gap, note):
+        step = 44
+        shapes = [text(14, top, title, 16, "start", weight="bold"), text(14, top + 41, "Python", 14, "start"),
+                  text(14, top + 93, "card", 14, "start")]
+        for k in range(orders):
+            x = 80 + 74 * k
+            shapes.append(box(x, top + 18, 70, 34, HOST, HOST_FILL, 3) + text(x + 35, top + 40, "order" if orders > 1 else "replay", 14))
+        for k in range(kernels):
+            x = 154 + (74 if gap else step) * k
+            shapes.append(box(x, top + 70, 40, 34, CARD, CARD_FILL, 3) + text(x + 20, top + 92, str(k + 1), 14))
+        return shapes + [text(240, top + 132, note, 14, color=SOFT)]
+    save("replay.svg", 346, "Above, Python orders four kernels one by one, and the card is idle between them. Below, one call "
+         "replays a graph, and the four kernels run without gaps.",
+         *row(28, "one by one", 4, 4, True, "the card waits for the next order"),
+         *row(200, "a CUDA graph", 1, 4, False, "one order, no gaps; Python is free"))
+
+
 def book_map():
     """The book as a place: each part stands where the bytes are that it is about."""
     def part(x, y, name, chapters):
@@ -591,5 +627,5 @@ if __name__ == "__main__":
     IMAGES.mkdir(parents=True, exist_ok=True)
     for draw in (latency_throughput, memory_spaces, tensor_bytes, copy, queue, module_to, loop, late_error,
                  roofline, timeline, supply, starved, loader, staging, trace, formats, number_line, amp_step,
-                 memory_layers, streams, reuse, dp_ddp, ring, book_map):
+                 memory_layers, streams, reuse, dp_ddp, ring, fused, replay, book_map):
         draw()

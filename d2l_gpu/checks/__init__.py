@@ -4,7 +4,8 @@
 wrong, or that the answer passes. Each chapter has one module of checkers here, named after it.
 
 A checker is a function under `@exercise("chapter-number")`. It takes the answer, calls it with inputs of its own
-(some of them random, so that a constant does not pass), and raises `Hint` where the answer is wrong.
+(some of them random, so that a constant does not pass), and raises `Hint` where the answer is wrong. What it returns,
+if anything, is said after "Passed".
 """
 
 import contextlib
@@ -22,6 +23,10 @@ _checkers = {}
 
 class Hint(Exception):
     """What is wrong with an answer, and the way on. Raised by a checker, shown by `check`."""
+
+
+class Untouched(Exception):
+    """The answer is the code that the exercise began with. Raised by a checker whose exercise is to change code."""
 
 
 def exercise(name):
@@ -58,7 +63,9 @@ def verdict(name, answer):
         return f"Not attempted yet: {name}. Replace the dots and run the cell again."
     state = random.getstate()
     try:
-        _checkers[name](answer)
+        more = _checkers[name](answer)
+    except Untouched:
+        return f"Not attempted yet: {name}. Change the code and run the cell again."
     except Hint as hint:
         return f"Not yet: {hint}"
     except Exception as error:
@@ -68,7 +75,7 @@ def verdict(name, answer):
         return f"Not yet: the check cannot make sense of what your answer returned ({reason})"
     finally:
         random.setstate(state)
-    return f"Passed: {name}."
+    return f"Passed: {name}." + (f" {more}" if more else "")
 
 
 def _untouched(answer):

@@ -3,9 +3,9 @@
     python -m d2l_gpu.record --minutes 8
 
 The most telling comes first: matrix products, the training experiment rung by rung, copies, single operations and training
-steps from tiny to large, mixed precision, the profiler's own cost, streams, memory, simulated GPUs against real ones, and
-every chapter's cells on the real devices. It needs torch, torchvision and matplotlib. Stop it whenever you like: what is
-done is in the file.
+steps from tiny to large, mixed precision, the profiler's own cost, streams, memory, torch.compile, convolutions with the
+channels last, simulated GPUs against real ones, and every chapter's cells on the real devices. It needs torch, torchvision
+and matplotlib. Stop it whenever you like: what is done is in the file.
 """
 
 import argparse

@@ -17,6 +17,7 @@ from ..prefetch import Prefetcher
 from ..results import clean, entry
 from ..timing import Timer, compare, time_it
 from . import chapters, memory, placement
+from .compiling import channels_last, compiled
 from .operations import operations, training_steps
 from .precision import mixed_precision, training_step
 from .reports import devices, report
@@ -199,5 +200,5 @@ def _pair(both, slow, fast, device, **setting):
 PARTS = {"products": (products, 0.16), "ladder": (ladder, 0.40), "copies": (copies, 0.06),
          "operations": (operations, 0.03), "training steps": (training_steps, 0.06),
          "mixed precision": (mixed_precision, 0.06), "profiler": (profiler, 0.02), "streams": (streams, 0.04),
-         "memory": (memory.part, 0.02),
+         "memory": (memory.part, 0.02), "compile": (compiled, 0.10), "channels last": (channels_last, 0.02),
          "placement": (placement.part, 0.10), "chapters": (chapters.part, 1.0)}
