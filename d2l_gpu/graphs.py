@@ -7,7 +7,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-_WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2")
+_WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::equal")
 _READS = tuple(getattr(torch.Tensor, name) for name in ("__repr__", "__format__", "__array__", "tolist", "numpy", "cpu"))
 _INDEXES = ("aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_")
 

@@ -362,6 +362,13 @@ def test_cells_share_a_namespace_and_show_their_last_value(tmp_path, capsys):
     assert capsys.readouterr().out == "3\n5\n"
 
 
+def test_a_cell_that_writes_a_script_writes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = "%%writefile own.py\nx = 1", "%%writefile -a own.py\nprint(x)", "open('own.py').read()"
+    assert chapters.run_cells(notebook(tmp_path / "a.ipynb", *cells)) == (3, None)
+    assert (tmp_path / "own.py").read_text() == "x = 1\nprint(x)\n"
+
+
 @pytest.mark.parametrize("cell, error", [("1 / 0", "cell 2: ZeroDivisionError: division by zero"), ("def", "cell 2: SyntaxError"),
                                          ("raise SystemExit(3)", "cell 2: SystemExit: 3"), (("1", ["raises-exception"]), "cell 2: raised nothing")])
 def test_the_first_error_is_named(tmp_path, cell, error):

@@ -168,14 +168,14 @@ def _distance(net, other, start):
 
 def _why(batches, wanted, n):
     """In words, what is different about the batches."""
-    sizes, wanted_sizes = ([len(X) for X in list] for list in (batches, wanted))
+    sizes, wanted_sizes = ([len(X) for X in each] for each in (batches, wanted))
     if sizes[:2] == wanted_sizes[:2] and len(sizes) != len(wanted_sizes):
         return (f"It made {len(sizes)} steps, and the slow one {len(wanted_sizes)}: each pass has all examples, and the network is "
                 "in training mode.")
     if sizes != wanted_sizes:
         return (f"The batches that it trained with are of {sizes[:4]} ... examples, and those of the slow one of "
                 f"{wanted_sizes[:4]} ...")
-    mine, theirs = (torch.cat([X.cpu().float() for X in list]) for list in (batches, wanted))
+    mine, theirs = (torch.cat([X.cpu().float() for X in each]) for each in (batches, wanted))
     if mine.shape == theirs.shape and torch.allclose(mine, theirs, atol=0.05):
         return ("The batches are the same ones, so the difference is in what a step does: loss, gradients, optimizer, or the "
                 "network's mode (training and evaluation).")

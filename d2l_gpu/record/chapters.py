@@ -24,7 +24,12 @@ def code_cells(path):
 
 
 def _execute(source, namespace, name):
-    """Run a cell; like a notebook, show what its last expression is worth."""
+    """Run a cell; like a notebook, write the file of a %%writefile, and show what the last expression is worth."""
+    file = re.match(r"%%writefile (-a )?(\S+)\n", source)
+    if file:
+        with open(file[2], "a" if file[1] else "w", encoding="utf-8") as script:
+            script.write(source[file.end():] + "\n")
+        return
     tree = ast.parse(source, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, name, "exec"), namespace)
@@ -37,11 +42,11 @@ def _execute(source, namespace, name):
 def run_cells(path):
     """Run a chapter's cells in one namespace, here. Returns (cells that ran, None or "cell N: the first error").
 
-    Cells of IPython's own syntax (% and !) are left out and not counted. A cell tagged raises-exception must raise.
+    Cells of IPython's own syntax (% and !) are left out and not counted, except for %%writefile. A cell tagged raises-exception must raise.
     """
     namespace, ran = {"__name__": "__main__", "display": print}, 0
     for k, (source, tags) in enumerate(code_cells(path), 1):
-        if re.search(r"^\s*[%!]", source, re.MULTILINE):
+        if re.search(r"^\s*[%!]", source, re.MULTILINE) and not source.startswith("%%writefile "):
             continue
         try:
             _execute(source, namespace, f"cell {k}")

@@ -5,7 +5,6 @@ import tempfile
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from .. import ladder as rungs
 from ..compiling import compile_backend
@@ -60,7 +59,7 @@ def convolutions(width):
 
 
 def channels_last(plan):
-    """Forward and backward of convolutions in both layouts, in float32 and under autocast."""
+    """A training step of convolutions in both layouts, in float32 and under autocast."""
     device = try_gpu()
     width, batch = (256, 256) if device.type == "cuda" else (64, 16)
     width, batch = min(width, plan.largest), min(batch, plan.largest)
@@ -70,20 +69,9 @@ def channels_last(plan):
             yield {"cut": "channels last: no time for half precision"}
             return
         images = torch.randn(batch, 3, 32, 32, device=device)
-        steps = [_step(convolutions(width).to(device, memory_format=layout), images.to(memory_format=layout), half)
+        steps = [training_step(convolutions(width).to(device, memory_format=layout), [images.to(memory_format=layout)], half)
                  for layout in (torch.contiguous_format, torch.channels_last)]
         both = compare(*steps)
         setting = {"batch": batch, "width": width, "dtype": str(half or torch.float32)[6:]}
         yield {"entry": entry("channels last", "convolutions", device, both.slow.seconds, **setting)}
         yield {"entry": entry("channels last", "convolutions, channels last", device, both.fast.seconds, **setting)}
-
-
-def _step(net, images, half):
-    labels = torch.arange(len(images), device=images.device) % 10
-
-    def step():
-        net.zero_grad()
-        with torch.autocast(images.device.type, dtype=half or torch.bfloat16, enabled=half is not None):
-            loss = F.cross_entropy(net(images), labels)
-        loss.backward()
-    return step
