@@ -59,7 +59,7 @@ def torchrun(script, *arguments, processes=2, machines=1, timeout=120):
         for reader in readers:  # the last lines; not for ever, should something else hold the pipe
             reader.join(_GRACE)
         while not lines.empty():
-            _show(lines.get())
+            print(lines.get(), end="", flush=True)
         if failed is not None:
             raise RuntimeError(_why(Path(logs) / str(failed), launchers[failed].returncode))
         for path in sorted(Path(logs).glob("*/*/attempt_*/0/stderr.log")):
@@ -95,14 +95,17 @@ def _free_port():
 
 
 def _read(stream, lines):
+    """Put the lines of a launcher into the queue `lines`, without torch 2.9's notices: one from each process, and where two of
+    them share a line, an empty one follows."""
+    empty = 0
     with stream:
         for line in stream:
-            lines.put(line)
-
-
-def _show(line):
-    if not _NOTICE.search(line):
-        print(line, end="", flush=True)
+            if _NOTICE.search(line):
+                empty += line.count("[Gloo] ") - 1
+            elif empty > 0 and not line.strip():
+                empty -= 1
+            else:
+                lines.put(line)
 
 
 def _follow(launchers, family, lines, timeout):
@@ -114,7 +117,7 @@ def _follow(launchers, family, lines, timeout):
             family |= _children(launchers)
             look = time.monotonic() + 1
         with contextlib.suppress(queue.Empty):
-            _show(lines.get(timeout=0.05))
+            print(lines.get(timeout=0.05), end="", flush=True)
         if any(codes):
             return next(k for k, code in enumerate(codes) if code)
         if None not in codes:

@@ -1,6 +1,8 @@
 """torchrun(): what the processes print arrives, who failed is named, and whatever happens no process is left behind."""
 
+import io
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -64,6 +66,14 @@ def test_processes_meet_and_what_they_print_arrives(script, capfd):
     out, err = capfd.readouterr()
     assert out == "sum 3.0 arguments --epochs 3\n"
     assert err.startswith("local 2 ") and len(err.splitlines()) == 1
+
+
+def test_torch_s_notices_are_left_out_also_where_two_share_a_line():
+    notice = "[Gloo] Rank {} is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+    printed = f"{notice.format(0)}\n\n{notice.format(1)}{notice.format(0)}\n\n\nx\n"
+    lines = queue.Queue()
+    launching._read(io.StringIO(printed), lines)
+    assert list(lines.queue) == ["\n", "\n", "x\n"]  # what the script printed
 
 
 def test_two_machines_meet_at_a_port_and_see_no_cards(script, capfd):
