@@ -4,8 +4,9 @@ import contextlib
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from .dispatch import Operators
 
 _WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::equal")
 _READS = tuple(getattr(torch.Tensor, name) for name in ("__repr__", "__format__", "__array__", "tolist", "numpy", "cpu"))
@@ -65,13 +66,13 @@ class _Reader(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(Operators):
     def __init__(self, graph):
         super().__init__()
         self.graph = graph
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        kwargs, name = kwargs or {}, function._schema.name
+    def operator(self, function, args, kwargs):
+        name = function._schema.name
         mask = name in _INDEXES and any(index.dtype == torch.bool for index in _tensors(args[1]))
         if name in _WAITS or mask:  # how many rows a mask picks is a value, too
             _refuse(name)

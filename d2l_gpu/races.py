@@ -2,8 +2,8 @@
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from .dispatch import Operators
 from .prefetch import tensors_in
 
 HOST = "the host"
@@ -68,7 +68,7 @@ class Memory:
         self.written, self.read, self.used, self.recorded = None, {}, {}, set()
 
 
-class Watch(TorchDispatchMode):
+class Watch(Operators):
     def __init__(self, seen, names):
         super().__init__()
         self.seen, self.names = seen, {stream: name for name, stream in names.items()}
@@ -107,13 +107,7 @@ class Watch(TorchDispatchMode):
         self.host_waits(f"all of {device}", _later(*clocks))
 
     # ------------------------------------------------------------------------------------------------------- operators
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if torch.is_inference_mode_enabled() and func._can_decompose():  # arrives whole there: look inside
-            with self:
-                out = func.decompose(*args, **kwargs)
-            if out is not NotImplemented:
-                return out
+    def operator(self, func, args, kwargs):
         out = func(*args, **kwargs)
         name = {"aten::_local_scalar_dense": "item"}.get(func._schema.name, func._schema.name.removeprefix("aten::"))
         values = [kwargs.get(a.name) if k >= len(args) else args[k] for k, a in enumerate(func._schema.arguments)]

@@ -4,9 +4,9 @@ import contextlib
 from collections import Counter
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from .devices import _simulation
+from .dispatch import Operators
 
 _DIRECTIONS = {"H2D": "host to device", "D2H": "device to host", "D2D": "device to device"}
 
@@ -67,20 +67,14 @@ def count_transfers():
             used.waits.update(ledger.syncs)
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(Operators):
     """Enters each operator that moves something, or that makes the host wait, in a `Transfers`."""
 
     def __init__(self, used):
         super().__init__()
         self.used = used
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if torch.is_inference_mode_enabled() and func._can_decompose():  # arrives whole there: look inside
-            with self:
-                out = func.decompose(*args, **kwargs)
-            if out is not NotImplemented:
-                return out
+    def operator(self, func, args, kwargs):
         out = func(*args, **kwargs)
         name = func._schema.name
         if name == "aten::_to_copy":

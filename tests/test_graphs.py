@@ -117,3 +117,16 @@ def test_a_graph_is_recorded_once_and_before_it_is_replayed():
         torch.ones(2) + 1
     with pytest.raises(RuntimeError, match="recorded already"), graph.capture():
         pass
+
+
+def test_in_inference_mode_too_a_value_cannot_be_fetched_and_the_replay_is_right():
+    X, graph = torch.ones(2, 3), d2l.GraphModel()
+    net = nn.Linear(3, 3)
+    with torch.inference_mode():
+        with graph.capture():
+            Y = net(X) * 2
+        X.mul_(3)
+        graph.replay()
+        assert torch.allclose(Y, net(X) * 2)
+        with pytest.raises(RuntimeError, match="when stream is capturing"), d2l.GraphModel().capture():
+            X.sum().item()
